@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The ``ummulab`` command.
+
+Sub-commands live in ``ummulab.<area>.commands``; they are imported only when
+called, so that ``ummulab run`` does not pay for numpy and ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from ummulab import __version__
+from ummulab.errors import UserError
+
+#: name -> (module:attribute, one-line help for the list)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("ummulab.vm.commands:run", "Boot a VM and give its prompt."),
+    "exec": ("ummulab.vm.commands:exec_command", "Run one command in a fresh VM; its exit status is yours."),
+    "console": ("ummulab.vm.commands:console", "Attach to the console of a running VM."),
+    "bench": ("ummulab.vm.commands:bench", "Run a benchmark."),
+    "decode": ("ummulab.decode.commands:decode", "Print tables and queues of a running VM."),
+    "explain": ("ummulab.decode.commands:explain", "Say why an access is allowed or refused."),
+    "build": ("ummulab.build.commands:build", "Build QEMU, kernel, guest programs and image."),
+    "images": ("ummulab.build.commands:images", "Make, list, verify and clean built artifacts."),
+    "generate": ("ummulab.build.commands:generate", "Write the generated headers and reference pages again."),
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a sub-command when it is called, not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of ``COMMANDS``."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one sub-command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command list, from the table: listing must not import everything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ummulab")
+def app() -> None:
+    """A laboratory for the UMMU: build, boot, drive, decode and explain."""
+
+
+def fail(error: UserError) -> int:
+    """Print a user error in the one form all commands share; returns the exit status."""
+    click.echo(f"ummulab: error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"ummulab: hint: {error.hint}", err=True)
+    return error.exit_code
+
+
+def main() -> NoReturn:
+    """Entry point: user errors become one line, Ctrl-C and SIGTERM end quietly."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = app.main(prog_name="ummulab", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except UserError as error:
+        sys.exit(fail(error))
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("ummulab: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours.
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(141)
+
+
+def _terminate(signum: int, _frame: object) -> NoReturn:
+    # An exception, so that context managers stop QEMU and remove their files.
+    raise SystemExit(128 + signum)
