@@ -1,0 +1,559 @@
+/*
+ * UMMU: resolution of one request.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Three steps with one function each: decode (entity, context, effective
+ * attributes), decide (permission table, then page tables), record (event,
+ * stall, answer).  Order of results: configuration, E_bit of the context, MAPT,
+ * MATT.  A MAPT refusal must win over a page fault, or a forbidden request of a
+ * stall-capable context would be paged in.
+ *
+ * A request is answered for the longest prefix that passes and is physically
+ * contiguous, within a bounded number of pieces.  A refusal behind the first
+ * byte is not recorded here: the client comes back at that byte.
+ */
+#include "qemu/osdep.h"
+#include "ummu-cache.h"
+#include "trace.h"
+
+#define UMMU_MERGE_MAX  64      /* pieces (nodes and leaves) per answer */
+
+/* Working state of one request. */
+typedef struct UmmuXlate {
+    UmmuState *s;
+    UmmuClient *c;
+    const UmmuRequest *req;
+    const UmmuTecte *te;
+    const UmmuTcte *tc;         /* NULL without a stage 1 */
+    UmmuTecte te_copy;          /* storage when the cache has no line */
+    UmmuTcte tc_copy;
+    UmmuTlbSpace space;
+    UmmuNeed need;
+    uint32_t tag;
+    bool translating;           /* refused by MATT: fault policy applies */
+    bool probe;
+    UmmuFault fault;
+} UmmuXlate;
+
+/* ---- decode: entity and context ---------------------------------------------------- */
+
+static void ummu_count_cfg(UmmuXlate *x, bool hit)
+{
+    if (!x->probe) {
+        *(hit ? &x->s->cnt.cfg_hit : &x->s->cnt.cfg_miss) += 1;
+        if (!hit) {
+            ummu_pmu_count(x->s, UMMU_PMU_CNTX_MISS, x->tag, x->req->tid, 1, 0);
+        }
+    }
+}
+
+static bool ummu_get_tecte(UmmuXlate *x)
+{
+    UmmuState *s = x->s;
+
+    if (!ummu_kv_lookup(s, x->req->eid_lo, x->req->eid_hi, &x->tag) ||
+        x->tag >> ummu_tect_log2size(s)) {
+        return ummu_refuse(&x->fault, UMMU_EVT_BAD_DSTEID);
+    }
+    x->te = ummu_tecte_cached(s->caches, x->tag);
+    ummu_count_cfg(x, x->te != NULL);
+    if (x->te) {
+        return true;
+    }
+    if (!ummu_tecte_fetch(s, x->tag, &x->te_copy, &x->fault)) {
+        return false;
+    }
+    x->te = &x->te_copy;
+    if (!x->probe) {
+        ummu_tecte_insert(s, x->tag, x->te);
+    }
+    return true;
+}
+
+static bool ummu_get_tcte(UmmuXlate *x)
+{
+    UmmuState *s = x->s;
+    uint32_t tid = x->req->tid;
+
+    /* The bound belongs to the TECTE, so it counts for a cached TCTE as well. */
+    if (tid >> x->te->tct_num || !x->te->tct_num) {
+        return ummu_refuse(&x->fault, UMMU_EVT_BAD_TOKENID);
+    }
+    x->tc = ummu_tcte_cached(s->caches, x->tag, tid);
+    ummu_count_cfg(x, x->tc != NULL);
+    if (x->tc) {
+        return true;
+    }
+    if (!ummu_tcte_fetch(s, x->te, tid, &x->tc_copy, &x->fault)) {
+        return false;
+    }
+    x->tc = &x->tc_copy;
+    if (!x->probe) {
+        ummu_tcte_insert(s, x->tag, tid, x->tc);
+    }
+    return true;
+}
+
+/* Privilege and instruction attributes after the entity's overrides. */
+static bool ummu_get_need(UmmuXlate *x)
+{
+    const UmmuRequest *req = x->req;
+    const UmmuTecte *te = x->te;
+    bool inst = te->inst_sel == 3 || (te->inst_sel < 2 && req->instruction);
+    bool read = req->access == UMMU_ACCESS_READ;
+
+    /* No secure translation here, and no such thing as a fetch that writes. */
+    if (te->secure || (req->instruction && !read)) {
+        return ummu_refuse(&x->fault, UMMU_EVT_UT);
+    }
+    x->need = (UmmuNeed) {
+        .priv = te->priv_sel == 3 || (te->priv_sel < 2 && req->privileged),
+        .exec = inst && read,
+        .read = !(inst && read) && req->access != UMMU_ACCESS_WRITE,
+        .write = !read,
+    };
+    return true;
+}
+
+/* 5.1 to 5.3.  A mode of 0..3 is refused without an event. */
+static bool ummu_decode(UmmuXlate *x)
+{
+    if (!ummu_get_tecte(x)) {
+        return false;
+    }
+    if (x->te->mode == UMMU_ST_MODE_BYPASS) {
+        return true;
+    }
+    if (!x->te->has_s1 && !x->te->has_s2) {
+        return ummu_refuse(&x->fault, 0);
+    }
+    if (!ummu_get_need(x)) {
+        return false;
+    }
+    if (!x->te->has_s1) {
+        return true;
+    }
+    if (!ummu_get_tcte(x)) {
+        return false;
+    }
+    if (x->tc->e_bit && !x->req->e_bit) {
+        return ummu_refuse(&x->fault, UMMU_EVT_EBIT_DENY);
+    }
+    return true;
+}
+
+/* ---- decide: permission table -------------------------------------------------------- */
+
+static bool ummu_mapt_refuse(UmmuXlate *x, UmmuMaptVerdict verdict)
+{
+    return ummu_refuse(&x->fault, verdict == UMMU_MAPT_EBIT ?
+                       UMMU_EVT_EBIT_DENY : UMMU_EVT_P_PERMISSION);
+}
+
+static bool ummu_mapt_walk(UmmuXlate *x, uint64_t addr, uint64_t *last)
+{
+    UmmuState *s = x->s;
+    UmmuMaptVerdict verdict;
+    UmmuMaptEntry e = { 0 };
+
+    ummu_pmu_count(s, UMMU_PMU_PPTW_REQ, x->tag, x->req->tid, 1, 0);
+    if (!ummu_mapt_find(s, x->te, x->tc, addr, &e, &x->fault)) {
+        return false;
+    }
+    verdict = ummu_mapt_check(&e, x->req);
+    if (verdict != UMMU_MAPT_PASS) {
+        return ummu_mapt_refuse(x, verdict);
+    }
+    if (!x->probe) {
+        ummu_plb_insert(s, x->tag, x->req->tid, &e);
+    }
+    *last = e.last;
+    return true;
+}
+
+/* Does the table permit the access at @addr, and up to where (inclusive)? */
+static bool ummu_mapt_piece(UmmuXlate *x, uint64_t addr, uint64_t *last)
+{
+    UmmuState *s = x->s;
+    UmmuPlbLine *l = ummu_plb_find(s->caches, x->tag, x->req->tid,
+                                   x->tc->mapt_table, addr);
+    UmmuMaptVerdict verdict;
+
+    if (!x->probe) {
+        *(l ? &s->cnt.plb_hit : &s->cnt.plb_miss) += 1;
+        ummu_pmu_count(s, UMMU_PMU_PLB_HIT, x->tag, x->req->tid, l != NULL, 1);
+    }
+    if (!l) {
+        return ummu_mapt_walk(x, addr, last);
+    }
+    verdict = ummu_mapt_check(&l->e, x->req);
+    if (verdict == UMMU_MAPT_PASS) {
+        *last = l->e.last;
+        return true;
+    }
+    if (verdict != UMMU_MAPT_TOKEN || !ummu_positive_plb(s)) {
+        return ummu_mapt_refuse(x, verdict);
+    }
+    /* Positive PLB: a token mismatch is decided on the node in memory. */
+    if (!x->probe) {
+        ummu_assoc_remove(&s->caches->plb, &l->line);
+        s->cnt.plb_drop++;
+        s->cnt.plb_rewalk++;
+    }
+    return ummu_mapt_walk(x, addr, last);
+}
+
+/* ---- decide: page tables --------------------------------------------------------------- */
+
+static bool ummu_perm_cached(const UmmuXlate *x, uint16_t attr)
+{
+    return !(x->need.write && (attr & UMMU_ATTR_CLEAN)) &&
+           (!x->tc || ummu_perm_s1(attr, x->tc, &x->need)) &&
+           (!x->te->has_s2 || ummu_perm_s2(attr, &x->need));
+}
+
+/*
+ * Contexts that follow CPU broadcasts (ASH = 0) are never cached: the model
+ * does not see the CPUs' TLBI.
+ */
+static bool ummu_may_cache_leaf(const UmmuXlate *x)
+{
+    return !x->probe && !(x->tc && x->tc->bypass && !x->te->has_s2) &&
+           !(x->s->cfg.tlb_broadcast && x->tc && !x->tc->ash);
+}
+
+static unsigned ummu_input_bits(const UmmuXlate *x)
+{
+    return x->tc ? x->tc->s1.insize : x->te->s2.insize;
+}
+
+static bool ummu_canonical(uint64_t ia, unsigned bits, bool s1)
+{
+    uint64_t upper = bits >= 64 ? 0 : ia >> bits;
+
+    return upper == 0 || (s1 && upper == UINT64_MAX >> bits);
+}
+
+/* @pa of @ia and how many bytes from there the same leaf covers. */
+static bool ummu_matt_piece(UmmuXlate *x, uint64_t ia, uint64_t *pa,
+                            uint64_t *len)
+{
+    UmmuState *s = x->s;
+    unsigned bits = ummu_input_bits(x);
+    uint64_t low = bits >= 64 ? ia : extract64(ia, 0, bits);
+    UmmuTlbLine *l = NULL;
+    UmmuLeaf leaf;
+    uint64_t off;
+
+    if (ummu_canonical(ia, bits, x->tc)) {
+        l = ummu_tlb_find(s->caches, &x->space, low);
+    }
+    if (!x->probe) {
+        *(l ? &s->cnt.tlb_hit : &s->cnt.tlb_miss) += 1;
+        ummu_pmu_count(s, UMMU_PMU_TLB_HIT, x->tag, x->req->tid, l != NULL, 1);
+    }
+    if (l && likely(ummu_perm_cached(x, l->attr))) {
+        off = extract64(low, 0, l->shift);
+        *pa = l->pa + off;
+        *len = (1ull << l->shift) - off;
+        return true;
+    }
+    /*
+     * A cached leaf that refuses decides nothing: software may have raised the
+     * right without an invalidation, and a clean page needs its dirty update.
+     */
+    if (!ummu_walk(s, x->te, x->tc, ia, &x->need, &leaf, &x->fault)) {
+        return false;
+    }
+    if (ummu_may_cache_leaf(x)) {
+        ummu_tlb_insert(s, &x->space, x->te, low, bits, &leaf);
+    }
+    *pa = leaf.pa;
+    *len = (1ull << leaf.shift) - extract64(low, 0, leaf.shift);
+    return true;
+}
+
+/* ---- decide: the answer ------------------------------------------------------------------ */
+
+static uint64_t ummu_mapt_extent(uint64_t uba, uint64_t last)
+{
+    return last - extract64(uba, 0, UMMU_MAPT_ADDR_BITS) + 1;
+}
+
+/*
+ * Grow the answer over following nodes and leaves.  Look-ahead only: what
+ * refuses ends the prefix.  Not with an armed injection, which has to hit a
+ * request and not a guess.
+ */
+static uint64_t ummu_merge(UmmuXlate *x, uint64_t pa, uint64_t mapt_len,
+                           uint64_t matt_len, uint64_t len)
+{
+    uint64_t total = MIN(MIN(mapt_len, matt_len), len);
+
+    for (unsigned i = 0; i < UMMU_MERGE_MAX && total < len &&
+         !x->s->inject.table_error_nth; i++) {
+        uint64_t next = x->req->uba + total, last, piece_pa, piece;
+
+        if (total == mapt_len) {
+            if (!extract64(next, 0, UMMU_MAPT_ADDR_BITS) ||
+                !ummu_mapt_piece(x, extract64(next, 0, UMMU_MAPT_ADDR_BITS),
+                                 &last)) {
+                break;
+            }
+            mapt_len += ummu_mapt_extent(next, last);
+        }
+        if (total == matt_len) {
+            if (!ummu_matt_piece(x, next, &piece_pa, &piece) ||
+                piece_pa != pa + total) {
+                break;
+            }
+            matt_len += piece;
+        }
+        total = MIN(MIN(mapt_len, matt_len), len);
+    }
+    return total;
+}
+
+/* 5.4 and 5.5.  On success fills pa and len of @res. */
+static bool ummu_decide(UmmuXlate *x, UmmuResult *res)
+{
+    const UmmuRequest *req = x->req;
+    uint64_t low = extract64(req->uba, 0, UMMU_MAPT_ADDR_BITS);
+    uint64_t len = MIN(req->len - 1, UINT64_MAX - req->uba) + 1;
+    uint64_t mapt_len = UINT64_MAX, matt_len, last;
+
+    if (x->te->mode == UMMU_ST_MODE_BYPASS) {
+        if (req->uba >> ummu_cap_oas(x->s)) {
+            return ummu_refuse(&x->fault, UMMU_EVT_A_ADDR_SIZE);
+        }
+        res->pa = req->uba;
+        res->len = MIN(len, (1ull << ummu_cap_oas(x->s)) - req->uba);
+        return true;
+    }
+    if (x->tc && x->tc->mapt_en && ummu_mapt_enabled(x->s)) {
+        if (!ummu_mapt_piece(x, low, &last)) {
+            return false;
+        }
+        mapt_len = ummu_mapt_extent(req->uba, last);
+    }
+    x->translating = true;
+    x->space = ummu_tlb_space(x->te, x->tc, x->tag, req->tid);
+    if (!ummu_matt_piece(x, req->uba, &res->pa, &matt_len)) {
+        /* What a read-as-zero answer may cover. */
+        res->len = MIN(MIN(len, mapt_len), 4096 - (req->uba & 4095));
+        return false;
+    }
+    res->len = MIN(MIN(mapt_len, matt_len), len);
+    if (res->len < len) {
+        res->len = ummu_merge(x, res->pa, mapt_len, matt_len, len);
+    }
+    return true;
+}
+
+/* ---- record -------------------------------------------------------------------------------- */
+
+static bool ummu_policy_fault(uint8_t event)
+{
+    return event >= UMMU_EVT_A_TRANSLATION && event <= UMMU_EVT_A_PERMISSION;
+}
+
+/* FBR and the like: is the refusal written to the event queue? */
+static bool ummu_wants_event(const UmmuXlate *x)
+{
+    if (x->fault.event == 0) {
+        return false;
+    }
+    if (x->fault.event == UMMU_EVT_BAD_DSTEID) {
+        return UMMU_REG_FIELD(x->s, UMMU_CTRL1, BAD_DSTEID_RECORD);
+    }
+    if (!ummu_policy_fault(x->fault.event) || x->te->mode == UMMU_ST_MODE_BYPASS) {
+        return true;
+    }
+    return x->fault.s2 ? x->te->s2_fbr : x->tc->fbr;
+}
+
+/* A stall without an event could never be answered, hence the FBR part. */
+static bool ummu_wants_stall(const UmmuXlate *x)
+{
+    if (!x->translating || !ummu_policy_fault(x->fault.event) || !x->c ||
+        x->req->no_stall || !ummu_wants_event(x) || !x->te->stall_ok) {
+        return false;
+    }
+    return x->fault.s2 ? x->te->s2_fbs : x->tc->fbs;
+}
+
+static void ummu_fill_event(const UmmuXlate *x, UmmuEvent *ev)
+{
+    *ev = (UmmuEvent) {
+        .code = x->fault.event,
+        .rnw = x->req->access == UMMU_ACCESS_READ,
+        .ind = x->need.exec,
+        .pnu = x->need.priv,
+        .cls = x->fault.cls,
+        .s2 = x->fault.s2,
+        .nsipa = x->fault.s2,
+        .ttrnw = x->fault.ttrnw,
+        .tid = extract32(x->req->tid, 0, UMMU_TID_BITS),
+        .tag = x->tag,
+        .ipa = x->fault.ipa,
+        .iaddr = x->req->uba,
+        .ftaddr = x->fault.ftaddr,
+        .eid_lo = x->req->eid_lo,
+        .eid_hi = x->req->eid_hi,
+    };
+}
+
+/* Keep the request; RETRY when it cannot be kept or announced (10.3 step 4). */
+static UmmuStatus ummu_stall(UmmuXlate *x, UmmuResult *res)
+{
+    UmmuState *s = x->s;
+    UmmuEvent ev;
+
+    if (!ummu_eventq_has_room(s) || !ummu_stall_has_room(s) ||
+        !ummu_stall_add(s, x->c, x->tag, x->req, x->fault.event, &res->stag)) {
+        s->cnt.responses_retry++;
+        return UMMU_RES_RETRY;
+    }
+    ummu_fill_event(x, &ev);
+    ev.stall = true;
+    ev.stag = res->stag;
+    if (!ummu_event_record(s, &ev)) {
+        ummu_stall_drop(s, res->stag);
+        s->cnt.responses_retry++;
+        return UMMU_RES_RETRY;
+    }
+    return UMMU_RES_STALLED;
+}
+
+static UmmuStatus ummu_terminate(UmmuXlate *x)
+{
+    UmmuState *s = x->s;
+    bool razwi = x->translating && ummu_policy_fault(x->fault.event) &&
+                 !x->fault.s2 && !x->tc->fba;
+
+    if (!x->probe) {
+        if (ummu_wants_event(x)) {
+            UmmuEvent ev;
+
+            ummu_fill_event(x, &ev);
+            ummu_event_record(s, &ev);
+        } else {
+            s->cnt.faults[x->fault.event]++;
+            s->cnt.silent_faults++;
+        }
+        *(razwi ? &s->cnt.responses_razwi : &s->cnt.responses_fault) += 1;
+    }
+    return razwi ? UMMU_RES_RAZWI : UMMU_RES_FAULT;
+}
+
+static void ummu_record(UmmuXlate *x, UmmuResult *res)
+{
+    if (!x->probe && ummu_wants_stall(x)) {
+        res->status = ummu_stall(x, res);
+    } else {
+        res->status = ummu_terminate(x);
+    }
+    res->event = x->fault.event;
+    res->fault_addr = x->req->uba;
+    res->pa = 0;
+    if (res->status != UMMU_RES_RAZWI) {
+        res->len = 0;
+    }
+}
+
+/* ---- entry ---------------------------------------------------------------------------------- */
+
+/* UMMU_EN = 0: GBPA lets the address through or aborts, without any event. */
+static void ummu_disabled(UmmuState *s, const UmmuRequest *req, bool probe,
+                          UmmuResult *res)
+{
+    if (UMMU_REG_FIELD(s, UMMU_GBPA, ABORT)) {
+        res->status = UMMU_RES_FAULT;
+        res->fault_addr = req->uba;
+        if (!probe) {
+            s->cnt.responses_fault++;
+            s->cnt.silent_faults++;
+        }
+        return;
+    }
+    res->status = UMMU_RES_OK;
+    res->pa = req->uba;
+    res->len = req->len;
+}
+
+static bool ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
+                                 const UmmuRequest *req, bool probe,
+                                 UmmuResult *res)
+{
+    UmmuXlate x;
+
+    /* Not cleared as a whole: the two copies are only storage. */
+    x.s = s;
+    x.c = c;
+    x.req = req;
+    x.te = NULL;
+    x.tc = NULL;
+    x.tag = 0;
+    x.need = (UmmuNeed) {
+        .priv = req->privileged, .exec = req->instruction,
+    };
+    x.translating = false;
+    x.probe = probe;
+
+    if (!ummu_decode(&x)) {
+        ummu_record(&x, res);
+        return false;
+    }
+    /* A request of length 0 touches nothing: it needs no permission (S). */
+    if (req->len && !ummu_decide(&x, res)) {
+        ummu_record(&x, res);
+        return false;
+    }
+    res->status = UMMU_RES_OK;
+    return true;
+}
+
+static void ummu_count_ok(UmmuState *s, const UmmuRequest *req,
+                          const UmmuResult *res)
+{
+    s->cnt.responses_ok++;
+    if (req->access != UMMU_ACCESS_WRITE) {
+        s->cnt.bytes_read += res->len;
+    }
+    if (req->access != UMMU_ACCESS_READ) {
+        s->cnt.bytes_written += res->len;
+    }
+}
+
+void ummu_resolve(UmmuState *s, UmmuClient *c, const UmmuRequest *req,
+                  bool probe, UmmuResult *res)
+{
+    bool was_probing = s->probing;
+
+    *res = (UmmuResult) { 0 };
+    s->probing = probe;
+    if (!probe) {
+        s->cnt.requests++;
+        ummu_pmu_count(s, UMMU_PMU_REQ, 0, req->tid, 1, 0);
+    }
+    if (unlikely(!ummu_enabled(s))) {
+        ummu_disabled(s, req, probe, res);
+    } else {
+        ummu_resolve_enabled(s, c, req, probe, res);
+    }
+    if (!probe) {
+        if (res->status == UMMU_RES_OK) {
+            ummu_count_ok(s, req, res);
+        }
+        ummu_pmu_count(s, UMMU_PMU_RSP, 0, req->tid, 1, 0);
+    }
+    s->probing = was_probing;
+    trace_ummu_resolve(ummu_id(s), req->eid_lo, req->tid, req->access, req->uba,
+                       req->len, res->status, res->event, res->pa, res->len);
+}
+
+void ummu_translate(UmmuClient *c, const UmmuRequest *req, UmmuResult *res)
+{
+    ummu_resolve(c->ummu, c, req, false, res);
+}
