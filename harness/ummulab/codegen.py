@@ -93,9 +93,9 @@ def _events(spec: Spec, writer: FieldWriter) -> Iterator[str]:
         yield from _layout(spec.event_layout, writer)
 
 
-def _names(macro: str, rows: Iterable[tuple[int, str]]) -> Iterator[str]:
+def _names(macro: str, rows: Iterable[tuple[int, str]], indent: str = "    ") -> Iterator[str]:
     yield f"#define {macro}(X) \\"
-    yield from _continued(f"    X({code:#04x}, {name})" for code, name in rows)
+    yield from _continued(f"{indent}X({code:#04x}, {name})" for code, name in rows)
     yield ""
 
 
@@ -108,7 +108,8 @@ def _continued(rows: Iterable[str]) -> Iterator[str]:
 
 def _reg_row(r: Register, name: str) -> str:
     access = _ACCESS.get(r.access, "RW")
-    return f"    X({name}, {r.offset:#06x}, {r.width}, {r.reset or 0:#x}, {r.mask:#x}, {access}, {r.guard})"
+    return (f"    X({name}, {r.offset:#06x}, {r.width}, {r.reset or 0:#x}, \\\n"
+            f"      {r.mask:#x}, {access}, {r.guard})")
 
 
 # ------------------------------------------------------------------ registers
@@ -237,7 +238,7 @@ def _kernel_ummu() -> str:
             yield from _layout(s, _kernel_field)
         yield from _commands(spec, _kernel_field)
         yield from _events(spec, _kernel_field)
-        yield from _names("UMMU_EVT_NAMES", ((e.code, e.name) for e in spec.events.values()))
+        yield from _names("UMMU_EVT_NAMES", ((e.code, e.name) for e in spec.events.values()), "\t")
         yield from _enums(spec, "UMMU_")
 
     return _file("_UMMU_LAYOUT_H", "GPL-2.0-or-later", body(), ["#include <linux/bits.h>"])

@@ -75,36 +75,62 @@ REG32(ACCEL_DB_CQ_CI, 0xc)
 
 /* X(name, offset, width in bits, reset value, field mask, access, guard) */
 #define ACCEL_REG_LIST(X) \
-    X(ACCEL_ID, 0x0000, 32, 0x43434155, 0xffffffff, RO, NONE) \
-    X(ACCEL_VERSION, 0x0004, 32, 0x10000, 0xffffffff, RO, NONE) \
-    X(ACCEL_CAP0, 0x0008, 32, 0x0, 0xffffffff, RO, NONE) \
-    X(ACCEL_CAP1, 0x000c, 32, 0x0, 0xffffffff, RO, NONE) \
-    X(ACCEL_CTRL, 0x0010, 32, 0x0, 0x1, RW, NONE) \
-    X(ACCEL_STATUS, 0x0014, 32, 0x0, 0x3, RO, NONE) \
-    X(ACCEL_EID_LO, 0x0018, 64, 0x0, 0xffffffffffffffff, RO, NONE) \
-    X(ACCEL_EID_HI, 0x0020, 64, 0x0, 0xffffffffffffffff, RO, NONE) \
-    X(ACCEL_VRAM_SIZE, 0x0028, 64, 0x0, 0xffffffffffffffff, RO, NONE) \
-    X(ACCEL_JOBS_DONE, 0x0030, 64, 0x0, 0xffffffffffffffff, RO, NONE) \
-    X(ACCEL_BYTES_READ, 0x0038, 64, 0x0, 0xffffffffffffffff, RO, NONE) \
-    X(ACCEL_BYTES_WRITTEN, 0x0040, 64, 0x0, 0xffffffffffffffff, RO, NONE)
+    X(ACCEL_ID, 0x0000, 32, 0x43434155, \
+      0xffffffff, RO, NONE) \
+    X(ACCEL_VERSION, 0x0004, 32, 0x10000, \
+      0xffffffff, RO, NONE) \
+    X(ACCEL_CAP0, 0x0008, 32, 0x0, \
+      0xffffffff, RO, NONE) \
+    X(ACCEL_CAP1, 0x000c, 32, 0x0, \
+      0xffffffff, RO, NONE) \
+    X(ACCEL_CTRL, 0x0010, 32, 0x0, \
+      0x1, RW, NONE) \
+    X(ACCEL_STATUS, 0x0014, 32, 0x0, \
+      0x3, RO, NONE) \
+    X(ACCEL_EID_LO, 0x0018, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE) \
+    X(ACCEL_EID_HI, 0x0020, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE) \
+    X(ACCEL_VRAM_SIZE, 0x0028, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE) \
+    X(ACCEL_JOBS_DONE, 0x0030, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE) \
+    X(ACCEL_BYTES_READ, 0x0038, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE) \
+    X(ACCEL_BYTES_WRITTEN, 0x0040, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE)
 
 #define ACCEL_QUEUE_BANK_REG_LIST(X) \
-    X(ACCEL_Q_CTRL, 0x0000, 32, 0x0, 0x3, RW, NONE) \
-    X(ACCEL_Q_STATUS, 0x0004, 32, 0x0, 0x1ff03, RO, NONE) \
-    X(ACCEL_Q_SQ_BASE, 0x0008, 64, 0x0, 0xffffffffffffffc0, RW, Q_EN) \
-    X(ACCEL_Q_CQ_BASE, 0x0010, 64, 0x0, 0xffffffffffffffe0, RW, Q_EN) \
-    X(ACCEL_Q_SIZE, 0x0018, 32, 0x0, 0x1f1f, RW, Q_EN) \
-    X(ACCEL_Q_TID, 0x001c, 32, 0x0, 0xfffff, RW, Q_EN) \
-    X(ACCEL_Q_TOKEN, 0x0020, 32, 0x0, 0xffffffff, RW, Q_EN) \
-    X(ACCEL_Q_FLAGS, 0x0024, 32, 0x0, 0x1, RW, Q_EN) \
-    X(ACCEL_Q_TID_BIND, 0x0028, 32, 0x0, 0xc00fffff, RW, NONE) \
-    X(ACCEL_Q_ERR_ADDR, 0x0030, 64, 0x0, 0xffffffffffffffff, RO, NONE)
+    X(ACCEL_Q_CTRL, 0x0000, 32, 0x0, \
+      0x3, RW, NONE) \
+    X(ACCEL_Q_STATUS, 0x0004, 32, 0x0, \
+      0x1ff03, RO, NONE) \
+    X(ACCEL_Q_SQ_BASE, 0x0008, 64, 0x0, \
+      0xffffffffffffffc0, RW, Q_EN) \
+    X(ACCEL_Q_CQ_BASE, 0x0010, 64, 0x0, \
+      0xffffffffffffffe0, RW, Q_EN) \
+    X(ACCEL_Q_SIZE, 0x0018, 32, 0x0, \
+      0x1f1f, RW, Q_EN) \
+    X(ACCEL_Q_TID, 0x001c, 32, 0x0, \
+      0xfffff, RW, Q_EN) \
+    X(ACCEL_Q_TOKEN, 0x0020, 32, 0x0, \
+      0xffffffff, RW, Q_EN) \
+    X(ACCEL_Q_FLAGS, 0x0024, 32, 0x0, \
+      0x1, RW, Q_EN) \
+    X(ACCEL_Q_TID_BIND, 0x0028, 32, 0x0, \
+      0xc00fffff, RW, NONE) \
+    X(ACCEL_Q_ERR_ADDR, 0x0030, 64, 0x0, \
+      0xffffffffffffffff, RO, NONE)
 
 #define ACCEL_DOORBELL_BANK_REG_LIST(X) \
-    X(ACCEL_DB_SQ_PI, 0x0000, 32, 0x0, 0xffffffff, RW, NONE) \
-    X(ACCEL_DB_SQ_CI, 0x0004, 32, 0x0, 0xffffffff, RO, NONE) \
-    X(ACCEL_DB_CQ_PI, 0x0008, 32, 0x0, 0xffffffff, RO, NONE) \
-    X(ACCEL_DB_CQ_CI, 0x000c, 32, 0x0, 0xffffffff, RW, NONE)
+    X(ACCEL_DB_SQ_PI, 0x0000, 32, 0x0, \
+      0xffffffff, RW, NONE) \
+    X(ACCEL_DB_SQ_CI, 0x0004, 32, 0x0, \
+      0xffffffff, RO, NONE) \
+    X(ACCEL_DB_CQ_PI, 0x0008, 32, 0x0, \
+      0xffffffff, RO, NONE) \
+    X(ACCEL_DB_CQ_CI, 0x000c, 32, 0x0, \
+      0xffffffff, RW, NONE)
 
 /* ACCEL_DESC: submission ring entry (64-bit words) */
 #define ACCEL_DESC_SIZE 64

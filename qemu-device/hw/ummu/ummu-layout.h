@@ -242,63 +242,116 @@ REG32(UCPLQ_CI, 0xc)
 
 /* X(name, offset, width in bits, reset value, field mask, access, guard) */
 #define UMMU_REG_LIST(X) \
-    X(UMMU_IIDR, 0x0000, 32, 0x0, 0xfffff, RO, NONE) \
-    X(UMMU_AIDR, 0x0004, 32, 0x0, 0xff, RO, NONE) \
-    X(UMMU_CAP0, 0x0010, 32, 0xbf410, 0xfffff, RO, NONE) \
-    X(UMMU_CAP1, 0x0014, 32, 0x80cfe13, 0xffffffff, RO, NONE) \
-    X(UMMU_CAP2, 0x0018, 32, 0xb9ec, 0x1ffff, RO, NONE) \
-    X(UMMU_CAP3, 0x001c, 32, 0x8e9b, 0x1fffff, RO, NONE) \
-    X(UMMU_CAP4, 0x0020, 32, 0x15fff10, 0x3ffffff, RO, NONE) \
-    X(UMMU_CAP5, 0x0024, 32, 0x177, 0x7ff, RO, NONE) \
-    X(UMMU_CAP6, 0x0028, 32, 0x300ff, 0xffffff, RO, NONE) \
-    X(UMMU_CTRL0, 0x0030, 32, 0x0, 0x3f, RW, NONE) \
-    X(UMMU_CTRL0_ACK, 0x0034, 32, 0x0, 0x3f, RO, NONE) \
-    X(UMMU_CTRL1, 0x0038, 32, 0x8000, 0xffff, RW, NONE) \
-    X(UMMU_CTRL2, 0x003c, 32, 0x0, 0xff, RW, NONE) \
-    X(UMMU_CTRL3, 0x0040, 32, 0x0, 0x80ffffff, RW, NONE) \
-    X(UMMU_GBPA, 0x0050, 32, 0x0, 0x80008000, RW, NONE) \
-    X(UMMU_GBPA_MTM_CFG, 0x0054, 32, 0x0, 0x80ffffff, RW, NONE) \
-    X(UMMU_TECT_BASE, 0x0070, 64, 0x0, 0x800fffffffffffc0, RW, UMMU_EN) \
-    X(UMMU_TECT_BASE_CFG, 0x0078, 32, 0x0, 0x1fff, RW, UMMU_EN) \
-    X(UMMU_EVENT_QUE_BASE, 0x1100, 64, 0x0, 0x800fffffffffffff, RW, EVENTQ_EN) \
-    X(UMMU_EVENT_QUE_PI, 0x1108, 32, 0x0, 0x800fffff, RW, EVENTQ_EN) \
-    X(UMMU_EVENT_QUE_CI, 0x110c, 32, 0x0, 0x800fffff, RW, NONE) \
-    X(UMMU_EVENT_QUE_USI_ADDR, 0x1110, 64, 0x0, 0xffffffffffffc, RW, NONE) \
-    X(UMMU_EVENT_QUE_USI_DATA, 0x1118, 32, 0x0, 0xffffffff, RW, NONE) \
-    X(UMMU_EVENT_QUE_USI_ATTR, 0x111c, 32, 0x0, 0x3f, RW, NONE) \
-    X(UMMU_GLB_INT_EN, 0x1130, 32, 0x0, 0x3, RW, NONE) \
-    X(UMMU_GLB_ERR, 0x1134, 32, 0x0, 0x9f, TOGGLE, NONE) \
-    X(UMMU_GLB_ERR_RESP, 0x1138, 32, 0x0, 0x9f, RW, NONE) \
-    X(UMMU_GLB_ERR_INT_USI_ADDR, 0x1140, 64, 0x0, 0xffffffffffffc, RW, NONE) \
-    X(UMMU_GLB_ERR_INT_USI_DATA, 0x1148, 32, 0x0, 0xffffffff, RW, NONE) \
-    X(UMMU_GLB_ERR_INT_USI_ATTR, 0x114c, 32, 0x0, 0x3f, RW, NONE) \
-    X(UMMU_MAPT_CMDQ_CTXT_BADDR, 0x1160, 64, 0x0, 0x800fffffffffffdf, RW, MAPT_EN) \
-    X(UMMU_MAPT_CMDQ_CTXT_MATTR, 0x1168, 32, 0x0, 0x3f, RW, NONE) \
-    X(UMMU_RELEASE_UM_QUEUE, 0x1178, 32, 0x0, 0x1, WO_SC, NONE) \
-    X(UMMU_RELEASE_UM_QUEUE_ID, 0x117c, 32, 0x0, 0x7fffffff, RW, NONE) \
-    X(UMMU_INT_MASK, 0x3404, 32, 0x3, 0x3, RW, NONE) \
-    X(UMMU_DSTEID_KV_TABLE_BASE, 0x3800, 64, 0x0, 0x800fffffffffffe0, RW, NONE) \
-    X(UMMU_DSTEID_KV_TABLE_BASE_CFG, 0x3808, 32, 0x0, 0xffffff3f, RW, NONE) \
-    X(UMMU_DSTEID_KV_TABLE_HASH_CFG0, 0x380c, 32, 0x0, 0xff, RW, NONE) \
-    X(UMMU_DSTEID_KV_TABLE_HASH_CFG1, 0x3810, 32, 0x0, 0xffffffff, RW, NONE) \
-    X(UMMU_DSTEID_CAM_TABLE_BASE, 0x3820, 64, 0x0, 0x800fffffffffffe0, RW, NONE) \
-    X(UMMU_DSTEID_CAM_TABLE_BASE_CFG, 0x3828, 32, 0x0, 0xffff003f, RW, NONE) \
-    X(UMMU_UMCMD_PAGE_SEL, 0x3834, 32, 0x1, 0x1, RW, NONE) \
-    X(UMMU_USER_CONFIG2, 0x4c08, 32, 0x0, 0x1f, RW, NONE) \
-    X(UMMU_MEM_USI_ADDR, 0x4d90, 64, 0x0, 0xffffffffffffc, RW, NONE) \
-    X(UMMU_MEM_USI_DATA, 0x4d98, 32, 0x0, 0xffffffff, RW, NONE) \
-    X(UMMU_MEM_USI_ATTR, 0x4d9c, 32, 0x0, 0x3f, RW, NONE)
+    X(UMMU_IIDR, 0x0000, 32, 0x0, \
+      0xfffff, RO, NONE) \
+    X(UMMU_AIDR, 0x0004, 32, 0x0, \
+      0xff, RO, NONE) \
+    X(UMMU_CAP0, 0x0010, 32, 0xbf410, \
+      0xfffff, RO, NONE) \
+    X(UMMU_CAP1, 0x0014, 32, 0x80cfe13, \
+      0xffffffff, RO, NONE) \
+    X(UMMU_CAP2, 0x0018, 32, 0xb9ec, \
+      0x1ffff, RO, NONE) \
+    X(UMMU_CAP3, 0x001c, 32, 0x8e9b, \
+      0x1fffff, RO, NONE) \
+    X(UMMU_CAP4, 0x0020, 32, 0x15fff10, \
+      0x3ffffff, RO, NONE) \
+    X(UMMU_CAP5, 0x0024, 32, 0x177, \
+      0x7ff, RO, NONE) \
+    X(UMMU_CAP6, 0x0028, 32, 0x300ff, \
+      0xffffff, RO, NONE) \
+    X(UMMU_CTRL0, 0x0030, 32, 0x0, \
+      0x3f, RW, NONE) \
+    X(UMMU_CTRL0_ACK, 0x0034, 32, 0x0, \
+      0x3f, RO, NONE) \
+    X(UMMU_CTRL1, 0x0038, 32, 0x8000, \
+      0xffff, RW, NONE) \
+    X(UMMU_CTRL2, 0x003c, 32, 0x0, \
+      0xff, RW, NONE) \
+    X(UMMU_CTRL3, 0x0040, 32, 0x0, \
+      0x80ffffff, RW, NONE) \
+    X(UMMU_GBPA, 0x0050, 32, 0x0, \
+      0x80008000, RW, NONE) \
+    X(UMMU_GBPA_MTM_CFG, 0x0054, 32, 0x0, \
+      0x80ffffff, RW, NONE) \
+    X(UMMU_TECT_BASE, 0x0070, 64, 0x0, \
+      0x800fffffffffffc0, RW, UMMU_EN) \
+    X(UMMU_TECT_BASE_CFG, 0x0078, 32, 0x0, \
+      0x1fff, RW, UMMU_EN) \
+    X(UMMU_EVENT_QUE_BASE, 0x1100, 64, 0x0, \
+      0x800fffffffffffff, RW, EVENTQ_EN) \
+    X(UMMU_EVENT_QUE_PI, 0x1108, 32, 0x0, \
+      0x800fffff, RW, EVENTQ_EN) \
+    X(UMMU_EVENT_QUE_CI, 0x110c, 32, 0x0, \
+      0x800fffff, RW, NONE) \
+    X(UMMU_EVENT_QUE_USI_ADDR, 0x1110, 64, 0x0, \
+      0xffffffffffffc, RW, NONE) \
+    X(UMMU_EVENT_QUE_USI_DATA, 0x1118, 32, 0x0, \
+      0xffffffff, RW, NONE) \
+    X(UMMU_EVENT_QUE_USI_ATTR, 0x111c, 32, 0x0, \
+      0x3f, RW, NONE) \
+    X(UMMU_GLB_INT_EN, 0x1130, 32, 0x0, \
+      0x3, RW, NONE) \
+    X(UMMU_GLB_ERR, 0x1134, 32, 0x0, \
+      0x9f, TOGGLE, NONE) \
+    X(UMMU_GLB_ERR_RESP, 0x1138, 32, 0x0, \
+      0x9f, RW, NONE) \
+    X(UMMU_GLB_ERR_INT_USI_ADDR, 0x1140, 64, 0x0, \
+      0xffffffffffffc, RW, NONE) \
+    X(UMMU_GLB_ERR_INT_USI_DATA, 0x1148, 32, 0x0, \
+      0xffffffff, RW, NONE) \
+    X(UMMU_GLB_ERR_INT_USI_ATTR, 0x114c, 32, 0x0, \
+      0x3f, RW, NONE) \
+    X(UMMU_MAPT_CMDQ_CTXT_BADDR, 0x1160, 64, 0x0, \
+      0x800fffffffffffdf, RW, MAPT_EN) \
+    X(UMMU_MAPT_CMDQ_CTXT_MATTR, 0x1168, 32, 0x0, \
+      0x3f, RW, NONE) \
+    X(UMMU_RELEASE_UM_QUEUE, 0x1178, 32, 0x0, \
+      0x1, WO_SC, NONE) \
+    X(UMMU_RELEASE_UM_QUEUE_ID, 0x117c, 32, 0x0, \
+      0x7fffffff, RW, NONE) \
+    X(UMMU_INT_MASK, 0x3404, 32, 0x3, \
+      0x3, RW, NONE) \
+    X(UMMU_DSTEID_KV_TABLE_BASE, 0x3800, 64, 0x0, \
+      0x800fffffffffffe0, RW, NONE) \
+    X(UMMU_DSTEID_KV_TABLE_BASE_CFG, 0x3808, 32, 0x0, \
+      0xffffff3f, RW, NONE) \
+    X(UMMU_DSTEID_KV_TABLE_HASH_CFG0, 0x380c, 32, 0x0, \
+      0xff, RW, NONE) \
+    X(UMMU_DSTEID_KV_TABLE_HASH_CFG1, 0x3810, 32, 0x0, \
+      0xffffffff, RW, NONE) \
+    X(UMMU_DSTEID_CAM_TABLE_BASE, 0x3820, 64, 0x0, \
+      0x800fffffffffffe0, RW, NONE) \
+    X(UMMU_DSTEID_CAM_TABLE_BASE_CFG, 0x3828, 32, 0x0, \
+      0xffff003f, RW, NONE) \
+    X(UMMU_UMCMD_PAGE_SEL, 0x3834, 32, 0x1, \
+      0x1, RW, NONE) \
+    X(UMMU_USER_CONFIG2, 0x4c08, 32, 0x0, \
+      0x1f, RW, NONE) \
+    X(UMMU_MEM_USI_ADDR, 0x4d90, 64, 0x0, \
+      0xffffffffffffc, RW, NONE) \
+    X(UMMU_MEM_USI_DATA, 0x4d98, 32, 0x0, \
+      0xffffffff, RW, NONE) \
+    X(UMMU_MEM_USI_ATTR, 0x4d9c, 32, 0x0, \
+      0x3f, RW, NONE)
 
 #define MCMDQ_BANK_REG_LIST(X) \
-    X(MCMDQ_BASE, 0x0000, 64, 0x0, 0x800fffffffffffff, RW, MCMDQ_EN) \
-    X(MCMDQ_PI, 0x0008, 32, 0x0, 0x808fffff, RW, NONE) \
-    X(MCMDQ_CI, 0x000c, 32, 0x0, 0x878fffff, RW, MCMDQ_EN)
+    X(MCMDQ_BASE, 0x0000, 64, 0x0, \
+      0x800fffffffffffff, RW, MCMDQ_EN) \
+    X(MCMDQ_PI, 0x0008, 32, 0x0, \
+      0x808fffff, RW, NONE) \
+    X(MCMDQ_CI, 0x000c, 32, 0x0, \
+      0x878fffff, RW, MCMDQ_EN)
 
 #define UCMDQ_CTRL_PAGE_BANK_REG_LIST(X) \
-    X(UCMDQ_PI, 0x0000, 16, 0x0, 0xffff, RW, NONE) \
-    X(UCMDQ_CI, 0x0004, 16, 0x0, 0xffff, RW, NONE) \
-    X(UCPLQ_PI, 0x0008, 16, 0x0, 0xffff, RW, NONE) \
-    X(UCPLQ_CI, 0x000c, 16, 0x0, 0xffff, RW, NONE)
+    X(UCMDQ_PI, 0x0000, 16, 0x0, \
+      0xffff, RW, NONE) \
+    X(UCMDQ_CI, 0x0004, 16, 0x0, \
+      0xffff, RW, NONE) \
+    X(UCPLQ_PI, 0x0008, 16, 0x0, \
+      0xffff, RW, NONE) \
+    X(UCPLQ_CI, 0x000c, 16, 0x0, \
+      0xffff, RW, NONE)
 
 /* TECT_L1_DESC: target entity config table, level-1 descriptor (64-bit words) */
 #define TECT_L1_DESC_SIZE 8
