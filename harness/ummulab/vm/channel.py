@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Byte channels between the harness and QEMU: connected socket pairs handed over by number.
+
+No name in any file system and no port number: nothing to collide, nothing to clean up, no length limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import BinaryIO
+
+from ummulab.vm.loop import LoopThread
+
+TAIL_BYTES = 256 * 1024
+READ_BYTES = 256 * 1024
+
+
+class Tail:
+    """The last bytes of a stream, bounded; optionally the whole stream in a file."""
+
+    def __init__(self, log_file: BinaryIO | None = None, limit: int = TAIL_BYTES) -> None:
+        self._data = bytearray()
+        self._limit = limit
+        self._file = log_file
+        self._lock = threading.Lock()
+        self.total = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; also the interface pexpect wants of a log file."""
+        with self._lock:
+            self.total += len(data)
+            self._data += data
+            # Cut rarely: moving the front on each write would be quadratic.
+            if len(self._data) > 2 * self._limit:
+                del self._data[: len(self._data) - self._limit]
+            if self._file is not None:
+                self._file.write(data)
+
+    def flush(self) -> None:
+        """Flush the file behind, if any."""
+        if self._file is not None:
+            self._file.flush()
+
+    def lines(self, count: int = 30) -> list[str]:
+        """Return the last lines as text."""
+        with self._lock:
+            text = bytes(self._data[-self._limit :]).decode(errors="replace")
+        return text.replace("\r\n", "\n").split("\n")[-count:]
+
+
+class Channel:
+    """Our end of a socket pair plus, until QEMU runs, the other end."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    @property
+    def child_fd(self) -> int:
+        """The number QEMU inherits."""
+        return self.theirs.fileno()
+
+    def started(self) -> None:
+        """Close the child's end here, so that QEMU's death shows as end of file."""
+        self.theirs.close()
+
+    def close(self) -> None:
+        """Close what is still open."""
+        with contextlib.suppress(OSError):
+            self.theirs.close()
+        with contextlib.suppress(OSError):
+            self.ours.close()
+
+
+class Pump:
+    """Moves everything a socket delivers into a function, in the I/O thread."""
+
+    def __init__(
+        self, loop: LoopThread, sock: socket.socket, sink: Callable[[bytes], None], on_eof: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._sink = sink
+        self._on_eof = on_eof
+        self._active = False
+        self.ended = threading.Event()
+        sock.setblocking(False)
+        loop.call(self._start)
+
+    def _start(self) -> None:
+        self._loop.loop.add_reader(self._sock.fileno(), self._readable)
+        self._active = True
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._sock.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._sink(data)
+            return
+        self._stop()
+        self.ended.set()
+        self._on_eof()
+
+    def _stop(self) -> None:
+        if self._active:
+            self._active = False
+            self._loop.loop.remove_reader(self._sock.fileno())
+
+    def detach(self) -> None:
+        """Stop reading and leave the socket to somebody else."""
+        self._loop.call(self._stop)
