@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fixtures of the device tests: one QEMU per module, a fresh state per test.
 
-A test module may set ``DEVICES`` (list of ``-device`` values), ``RAM_SIZE`` or ``BENCH`` (keyword arguments of Bench).
+A test module may set ``DEVICES`` (``-device`` values), ``RAM_SIZE`` or ``BENCH`` (arguments of Bench).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from ummulab.qtest.bench import Bench
 from ummulab.qtest.machine import DEFAULT_DEVICES, DEFAULT_RAM, QtestMachine
 

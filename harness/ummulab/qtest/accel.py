@@ -44,8 +44,16 @@ class Completion:
         """Take a completion ring entry apart."""
         f = CPL.unpack(raw)
         status = _STATUS_NAME.get(f["STATUS"], f"unknown {f['STATUS']}")
-        return cls(f["COOKIE"], status, f["OPERAND"], f["EVENT"], f["SQ_INDEX"], f["FAULT_ADDR"], f["BYTES_DONE"],
-                   f["RESULT"])  # fmt: skip
+        return cls(
+            f["COOKIE"],
+            status,
+            f["OPERAND"],
+            f["EVENT"],
+            f["SQ_INDEX"],
+            f["FAULT_ADDR"],
+            f["BYTES_DONE"],
+            f["RESULT"],
+        )
 
     @property
     def ok(self) -> bool:
@@ -98,10 +106,18 @@ class Accel:
 
 
 class AccelQueue:
-    """One queue pair.  ``sq``/``cq`` are (virtual, physical) addresses; the test reads and writes the physical one."""
+    """One queue pair.  ``sq`` and ``cq`` map virtual to physical pages; the test uses the physical ones."""
 
-    def __init__(self, accel: Accel, arena: Arena, number: int, sq: Mapping[int, int], cq: Mapping[int, int],
-                 sq_log2: int, cq_log2: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        accel: Accel,
+        arena: Arena,
+        number: int,
+        sq: Mapping[int, int],
+        cq: Mapping[int, int],
+        sq_log2: int,
+        cq_log2: int,
+    ) -> None:
         self.accel, self._arena, self.number = accel, arena, number
         self.at = _QUEUE.base + number * _QUEUE.stride
         self.bell = _BELL.base + number * _BELL.stride
@@ -111,15 +127,19 @@ class AccelQueue:
         self.pi = self.ci = 0
         self._cookie = 0
 
-    def enable(self, tid: int, *, token: int | None = None, bind: tuple[int, ...] = (), int_en: bool = True) -> None:
+    def enable(
+        self, tid: int, *, token: int | None = None, bind: tuple[int, ...] = (), int_en: bool = True
+    ) -> None:
         """Program the queue, bind the operand TIDs, start it, and start our own indices at 0."""
         lines = [
-            self.accel.line("Q_SQ_BASE", self.sq_va, self.at), self.accel.line("Q_CQ_BASE", self.cq_va, self.at),
+            self.accel.line("Q_SQ_BASE", self.sq_va, self.at),
+            self.accel.line("Q_CQ_BASE", self.cq_va, self.at),
             self.accel.line("Q_SIZE", self.sq_log2 | self.cq_log2 << 8, self.at),
-            self.accel.line("Q_TID", tid, self.at), self.accel.line("Q_TOKEN", token or 0, self.at),
+            self.accel.line("Q_TID", tid, self.at),
+            self.accel.line("Q_TOKEN", token or 0, self.at),
             self.accel.line("Q_FLAGS", int(token is not None), self.at),
             self.accel.line("Q_CTRL", 1 | int(int_en) << 1, self.at),
-        ]  # fmt: skip
+        ]
         lines += [self.accel.line("Q_TID_BIND", one | 1 << 31, self.at) for one in bind]
         self.accel.function.qtest.write_many(lines)
         self.pi = self.ci = 0
@@ -145,7 +165,7 @@ class AccelQueue:
         """Physical address of a completion entry."""
         return self._physical(self._cq_pages, self.cq_va + (index & ((1 << self.cq_log2) - 1)) * CPL.size)
 
-    def put(self, raw: bytes | None = None, **fields: int) -> int:
+    def put(self, raw: bytes | None = None, /, **fields: int) -> int:
         """Write one descriptor at the producer index without ringing; returns its cookie."""
         self._cookie = (self._cookie + 1) & 0xFFFFFFFF
         fields.setdefault("COOKIE", self._cookie)
@@ -161,7 +181,7 @@ class AccelQueue:
         """Take all completions that are in the ring."""
         pi = self.accel.read("DB_CQ_PI", self.bell)
         wrap = (2 << self.cq_log2) - 1
-        out = []
+        out: list[Completion] = []
         while self.ci != pi and len(out) <= 1 << self.cq_log2:
             out.append(Completion.decode(self._arena.read(self.cq_address(self.ci), CPL.size)))
             self.ci = (self.ci + 1) & wrap
@@ -179,7 +199,9 @@ class AccelQueue:
             out += self.completed()
         if len(out) >= count:
             return out
-        evidence = f"got {len(out)}: {out[-3:]}\nQ_STATUS {self.state()}, Q_ERR_ADDR {self.error_address():#x}"
+        evidence = (
+            f"got {len(out)}: {out[-3:]}\nQ_STATUS {self.state()}, Q_ERR_ADDR {self.error_address():#x}"
+        )
         raise QtestTimeout(f"{count} completions of accelerator queue {self.number}", 0, evidence)
 
     def run(self, **fields: int) -> Completion:

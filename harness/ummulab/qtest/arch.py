@@ -39,14 +39,26 @@ class Arch:
 
 ARCHES = {
     "aarch64": Arch(
-        name="aarch64", machine=("-machine", "virt,gic-version=3", "-cpu", "max"), ram_base=0x40000000,
-        ram_usable=0x200000, ecam=0x4010000000, mmio32=0x10000000, mmio64=0x8000000000, hole=0x3F800000000,
+        name="aarch64",
+        machine=("-machine", "virt,gic-version=3", "-cpu", "max"),
+        ram_base=0x40000000,
+        ram_usable=0x200000,
+        ecam=0x4010000000,
+        mmio32=0x10000000,
+        mmio64=0x8000000000,
+        hole=0x3F800000000,
     ),
     "x86_64": Arch(
-        name="x86_64", machine=("-machine", "q35", "-cpu", "max", "-vga", "none"), ram_base=0,
-        ram_usable=0x1000000, ecam=0xB0000000, mmio32=0xC0000000, mmio64=0x8000000000, hole=0x3F800000000,
+        name="x86_64",
+        machine=("-machine", "q35", "-cpu", "max", "-vga", "none"),
+        ram_base=0,
+        ram_usable=0x1000000,
+        ecam=0xB0000000,
+        mmio32=0xC0000000,
+        mmio64=0x8000000000,
+        hole=0x3F800000000,
     ),
-}  # fmt: skip
+}
 
 
 def arch_by_name(name: str) -> Arch:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The common start of most device tests: one UMMU, one accelerator behind it, tables and queues running.
 
-This is the BASE of the recorded cases: TECTE 0 with 64 contexts; TID 1 with a MATT over 8 MiB of canary pages and a
-MAPT that permits nothing yet; MCMDQ 0 with 64 entries, EVENTQ with 16.  Beside it, so that the accelerator's own
-ring accesses disturb no case: TID 2 (rings) and TID 3 (a control page that is always permitted).
+This is the BASE of the recorded cases: TECTE 0 with 64 contexts; TID 1 with a MATT over 8 MiB of canary
+pages and a MAPT that permits nothing yet; MCMDQ 0 with 64 entries, EVENTQ with 16.  Beside it, so that the
+accelerator's own ring accesses disturb no case: TID 2 (rings) and TID 3 (a control page, always permitted).
 """
 
 from __future__ import annotations
@@ -38,8 +38,16 @@ PERIPHERAL = "/machine/peripheral/{}"
 class Bench:
     """A machine with BASE set up.  Every part can be changed by the test before or after :meth:`enable`."""
 
-    def __init__(self, machine: QtestMachine, *, eid: int = 0x100, tecte: dict[str, int] | None = None,
-                 tcte: dict[str, int] | None = None, ctrl1: int = _CTRL1, enable: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        machine: QtestMachine,
+        *,
+        eid: int = 0x100,
+        tecte: dict[str, int] | None = None,
+        tcte: dict[str, Any] | None = None,
+        ctrl1: int = _CTRL1,
+        enable: bool = True,
+    ) -> None:
         self.machine = machine
         self.arena = Arena(machine)
         self.eid = eid
@@ -62,7 +70,7 @@ class Bench:
         if enable:
             self.enable()
 
-    # ---- memory ------------------------------------------------------------------------------------------------
+    # ---- memory ------------------------------------------------------------------------------
 
     def _canary(self) -> None:
         """8 MiB of pages with known contents; neighbours in VA are never neighbours in PA."""
@@ -100,27 +108,49 @@ class Bench:
         """All canary memory, in physical order."""
         return self.arena.read(self.canary, CANARY_SIZE)
 
-    # ---- tables ------------------------------------------------------------------------------------------------
+    # ---- tables ------------------------------------------------------------------------------
 
     def write_tecte(self, tag: int, **changes: int) -> None:
         """Write a TECTE: BASE values with ``changes``."""
-        fields = {"V": 1, "ST_MODE": 5, "PRIV_SEL": 3, "MAPT_EN": 1, "TCT_FMT": 0, "TCT_NUM": TCT_LOG2,
-                  "TCT_PTR": address_field(TECTE, "TCT_PTR", self.tct)} | changes  # fmt: skip
+        fields = {
+            "V": 1,
+            "ST_MODE": 5,
+            "PRIV_SEL": 3,
+            "MAPT_EN": 1,
+            "TCT_FMT": 0,
+            "TCT_NUM": TCT_LOG2,
+            "TCT_PTR": address_field(TECTE, "TCT_PTR", self.tct),
+        } | changes
         self.arena.write(self.tect + 64 * tag, TECTE.pack(**fields))
 
     def tcte_fields(self, matt: Matt | None = None, mapt: Mapt | None = None) -> dict[str, int]:
         """BASE values of a TCTE over a MATT and, if given, a MAPT."""
-        fields = {"V": 1, "AA64": 1, "GPAS": 5, "SZ": 16, "TGS": 0, "FBR": 1, "FBA": 1, "ASH": 1,
-                  "MATTBA": address_field(TCTE, "MATTBA", (matt or self.matt).root)}  # fmt: skip
+        fields = {
+            "V": 1,
+            "AA64": 1,
+            "GPAS": 5,
+            "SZ": 16,
+            "TGS": 0,
+            "FBR": 1,
+            "FBA": 1,
+            "ASH": 1,
+            "MATTBA": address_field(TCTE, "MATTBA", (matt or self.matt).root),
+        }
         if mapt:
             fields |= {
-                "MAPT_EN": 1, "MAPT_MODE": 1, "RTGS": 1, "MAPT_BB_SZ": (mapt.block_bytes >> 12).bit_length() - 1,
+                "MAPT_EN": 1,
+                "MAPT_MODE": 1,
+                "RTGS": 1,
+                "MAPT_BB_SZ": (mapt.block_bytes >> 12).bit_length() - 1,
                 "MAPT_BBA": address_field(TCTE, "MAPT_BBA", mapt.root),
-                "MAPT_BTA": address_field(TCTE, "MAPT_BTA", mapt.table), "MAPT_BT_SZ": 0,
-            }  # fmt: skip
+                "MAPT_BTA": address_field(TCTE, "MAPT_BTA", mapt.table),
+                "MAPT_BT_SZ": 0,
+            }
         return fields
 
-    def write_tcte(self, tid: int, *, matt: Matt | None = None, mapt: Mapt | None = None, **changes: int) -> None:
+    def write_tcte(
+        self, tid: int, *, matt: Matt | None = None, mapt: Mapt | None = None, **changes: int
+    ) -> None:
         """Write a TCTE: BASE values (MAPT of BASE unless another is given) with ``changes``."""
         fields = self.tcte_fields(matt, mapt or self.mapt) | changes
         self.arena.write(self.tct + 64 * tid, TCTE.pack(**fields))
@@ -140,7 +170,7 @@ class Bench:
         self._plain_context(CONTROL_TID, {CONTROL_VA: self.control})
         return AccelQueue(self.accel, self.arena, 0, sq, cq, SQ_LOG2, CQ_LOG2)
 
-    # ---- bring-up ----------------------------------------------------------------------------------------------
+    # ---- bring-up ----------------------------------------------------------------------------
 
     def enable(self) -> None:
         """Bring both devices up in the driver's order (hardware text 3.2)."""
@@ -171,7 +201,7 @@ class Bench:
         self.arena.write_word(at, 0, 4)
         return data
 
-    # ---- commands ----------------------------------------------------------------------------------------------
+    # ---- commands ----------------------------------------------------------------------------
 
     def cmd(self, name: str, **fields: int) -> int:
         """Queue one command on MCMDQ 0 and ring; returns its index."""
@@ -188,8 +218,15 @@ class Bench:
         """CMD_CREATE_KVTBL for an EID in the slot the driver would choose."""
         slot = self.kv.free_slot(eid) if index is None else index
         base = address_field(SPEC.commands["CMD_CREATE_KVTBL"], "TECT_BASE", self.tect)
-        self.cmd("CMD_CREATE_KVTBL", TECTE_TAG=tag, KV_INDEX=slot, TECT_BASE=base,
-                 EID_LOW=eid & (2**64 - 1), EID_HIGH=eid >> 64, **fields)  # fmt: skip
+        self.cmd(
+            "CMD_CREATE_KVTBL",
+            TECTE_TAG=tag,
+            KV_INDEX=slot,
+            TECT_BASE=base,
+            EID_LOW=eid & (2**64 - 1),
+            EID_HIGH=eid >> 64,
+            **fields,
+        )
 
     def plbi(self, va: int, length: int, *, tid: int = TID, tag: int = 0) -> None:
         """PLBI of a range, and SYNC."""
@@ -220,11 +257,20 @@ class Bench:
         """Take all event records."""
         return self.eventq.take()
 
-    # ---- accesses ----------------------------------------------------------------------------------------------
+    # ---- accesses ----------------------------------------------------------------------------
 
-    def dma_fields(self, op: str, va: int, length: int, *, tid: int = TID, token: int | None = None, e: int = 1,
-                   pattern: int = 0x5A5A5A5A5A5A5A5A) -> dict[str, int]:  # fmt: skip
-        """Descriptor fields of one access: ``read`` (CRC32C), ``write`` (FILL) or ``atomic`` (add, 4 or 8 bytes)."""
+    def dma_fields(
+        self,
+        op: str,
+        va: int,
+        length: int,
+        *,
+        tid: int = TID,
+        token: int | None = None,
+        e: int = 1,
+        pattern: int = 0x5A5A5A5A5A5A5A5A,
+    ) -> dict[str, int]:
+        """Descriptor of one access: ``read`` (CRC32C), ``write`` (FILL), ``atomic`` (add, 4 or 8 bytes)."""
         operand = Operand(va, tid, token, e)
         if op == "read":
             return {"OPCODE": OP["CRC32C"], "LENGTH": length, **operand.fields(0)}
@@ -241,20 +287,33 @@ class Bench:
 
     def copy(self, source: Operand, target: Operand, length: int, **fields: int) -> Completion:
         """One COPY job."""
-        return self.queue.run(OPCODE=OP["COPY"], LENGTH=length, **source.fields(0), **target.fields(1), **fields)
+        return self.queue.run(
+            OPCODE=OP["COPY"], LENGTH=length, **source.fields(0), **target.fields(1), **fields
+        )
 
     def control_works(self) -> None:
         """A permitted access works: the devices are alive."""
         done = self.dma("read", CONTROL_VA, 64, tid=CONTROL_TID)
         assert done.ok and done.bytes_done == 64, f"the control access failed: {done}"
 
-    def refused(self, code: int, op: str, va: int, length: int, *, fault_addr: int | None = None, done: int = 0,
-                event: bool = True, tag: int = 0, **how: Any) -> Completion:  # fmt: skip
+    def refused(
+        self,
+        code: int,
+        op: str,
+        va: int,
+        length: int,
+        *,
+        fault_addr: int | None = None,
+        done: int = 0,
+        event: bool = True,
+        tag: int = 0,
+        **how: Any,
+    ) -> Completion:
         """One access that must be refused with ``code``; asserts all that BASE demands of a refusal.
 
-        The job ends with the code at ``fault_addr`` after ``done`` bytes; memory outside those bytes is unchanged;
-        exactly one event (none if ``event`` is False) with the right TID, tag, IADDR and RNW; a permitted access
-        works afterwards.
+        The job ends with the code at ``fault_addr`` after ``done`` bytes; memory outside those bytes is
+        unchanged; exactly one event (none if ``event`` is False) with the right TID, tag, IADDR and RNW; a
+        permitted access works afterwards.
         """
         address = va + done if fault_addr is None else fault_addr
         before = bytearray(self.canary_snapshot())
@@ -271,8 +330,13 @@ class Bench:
         assert before == after, "memory changed although the access was refused"
         records = self.events()
         if event:
-            expected = {"CODE": code, "TID": how.get("tid", TID), "RNW": int(op == "read"), "IADDR": address,
-                        "TECTE_TAG": tag}  # fmt: skip
+            expected = {
+                "CODE": code,
+                "TID": how.get("tid", TID),
+                "RNW": int(op == "read"),
+                "IADDR": address,
+                "TECTE_TAG": tag,
+            }
             assert len(records) == 1, f"expected one event, got {records}"
             got = {name: records[0][name] for name in expected}
             assert got == expected, f"event fields {got}, expected {expected}"
@@ -281,7 +345,7 @@ class Bench:
         self.control_works()
         return completion
 
-    # ---- introspection -----------------------------------------------------------------------------------------
+    # ---- introspection -----------------------------------------------------------------------
 
     def qom(self, name: str, path: str = "ummu0") -> Any:
         """A QOM property of a function, by the ``id`` it has on the command line."""
@@ -311,5 +375,7 @@ def _canary_image() -> bytes:
     global _IMAGE
     if not _IMAGE:
         words = range(0, CANARY_SIZE, 8)
-        _IMAGE = struct.pack(f"<{len(words)}Q", *(((w | 1) * 0x9E3779B97F4A7C15) & (2**64 - 1) for w in words))
+        _IMAGE = struct.pack(
+            f"<{len(words)}Q", *(((w | 1) * 0x9E3779B97F4A7C15) & (2**64 - 1) for w in words)
+        )
     return _IMAGE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A line-based channel over one end of a socketpair, with a limit on every wait.
 
-The other end is inherited by QEMU.  No path, no port: nothing to clean up, nothing for two runs to collide on, and
-the end of QEMU is seen at once as end of file.
+The other end is inherited by QEMU.  No path, no port: nothing to clean up, nothing for two runs to collide
+on, and the end of QEMU is seen at once as end of file.
 """
 
 from __future__ import annotations

@@ -55,14 +55,24 @@ class QtestMachine:
             self.close()
             raise
 
-    # ---- life ----------------------------------------------------------------------------------------------
+    # ---- life --------------------------------------------------------------------------------
 
     def _start(self, extra: Sequence[str] = ()) -> QemuProcess:
         argv = [
-            str(self._qemu), *self.arch.machine, "-accel", "qtest", "-nodefaults", "-display", "none",
-            "-machine", "memory-backend=ram0", "-m", f"{self.ram_size >> 20}M", "-object",
+            str(self._qemu),
+            *self.arch.machine,
+            "-accel",
+            "qtest",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-machine",
+            "memory-backend=ram0",
+            "-m",
+            f"{self.ram_size >> 20}M",
+            "-object",
             f"memory-backend-file,id=ram0,size={self.ram_size},mem-path=/proc/self/fd/{self.ram.fd},share=on",
-        ]  # fmt: skip
+        ]
         for device in self.devices:
             argv += ["-device", device]
         return QemuProcess([*argv, *self._extra, *extra], self.ram)
@@ -75,8 +85,9 @@ class QtestMachine:
     def __enter__(self) -> QtestMachine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -94,7 +105,7 @@ class QtestMachine:
         """The current QEMU process."""
         return self._process
 
-    # ---- reset, save, restore --------------------------------------------------------------------------------
+    # ---- reset, save, restore ----------------------------------------------------------------
 
     def reset(self) -> None:
         """Reset the whole machine and place the BARs again; memory keeps its contents."""
@@ -147,7 +158,7 @@ class QtestMachine:
                 raise QtestTimeout("the migration to end", _MIGRATION_LIMIT_S, f"status: {status}")
             time.sleep(0.002)
 
-    # ---- devices -----------------------------------------------------------------------------------------------
+    # ---- devices -----------------------------------------------------------------------------
 
     def enumerate(self) -> None:
         """Find the functions of bus 0, place BARs and enable those of ours."""
@@ -162,10 +173,12 @@ class QtestMachine:
         """The ``number``-th function with this device id (0x554d UMMU, 0x5541 accelerator)."""
         found = [f for f in self.functions if f.device == device]
         if number >= len(found):
-            raise QtestError(f"the machine has {len(found)} functions {VENDOR:04x}:{device:04x}, wanted #{number}")
+            raise QtestError(
+                f"the machine has {len(found)} functions {VENDOR:04x}:{device:04x}, wanted #{number}"
+            )
         return found[number]
 
-    # ---- memory (physical addresses) ---------------------------------------------------------------------------
+    # ---- memory (physical addresses) ---------------------------------------------------------
 
     def offset(self, address: int, length: int) -> int:
         """Offset in the memory file of a physical range; QtestError if it is not all RAM."""

@@ -22,7 +22,9 @@ class Arena:
         """Address of ``size`` zeroed bytes."""
         address = (self._next + align - 1) & ~(align - 1)
         if address + size > self._end:
-            raise QtestError(f"the test machine has {self.machine.ram_size >> 20} MiB of RAM, too little for the tables")
+            raise QtestError(
+                f"the test machine has {self.machine.ram_size >> 20} MiB of RAM, too little for the tables"
+            )
         self._next = address + size
         self.write(address, bytes(size))
         return address

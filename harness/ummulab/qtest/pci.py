@@ -69,7 +69,7 @@ class PciFunction:
     def msix_enable(self, messages: dict[int, tuple[int, int]], function_mask: bool = False) -> None:
         """Unmask the given vectors with (address, data) each, and switch MSI-X on.
 
-        The address may be plain RAM: the message is then seen as a memory write, no interrupt controller needed.
+        The address may be plain RAM: the message is then a memory write, no interrupt controller needed.
         """
         cap = self.capability(_CAP_MSIX)
         table = self.read_config(cap + 4)

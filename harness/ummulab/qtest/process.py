@@ -47,20 +47,30 @@ class QemuProcess:
     """Starts QEMU, ends it, and turns its death into an error that says why."""
 
     def __init__(self, argv: Sequence[str], ram: SharedRam) -> None:
-        self._stderr = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         qtest_ours, qtest_theirs = socket.socketpair()
         qmp_ours, qmp_theirs = socket.socketpair()
         inherited = (qtest_theirs.fileno(), qmp_theirs.fileno(), ram.fd)
         self.argv = [
             *argv,
-            "-chardev", f"socket,id=ummulab-qtest,fd={inherited[0]}", "-qtest", "chardev:ummulab-qtest",
-            "-chardev", f"socket,id=ummulab-qmp,fd={inherited[1]}", "-mon", "chardev=ummulab-qmp,mode=control",
-        ]  # fmt: skip
+            "-chardev",
+            f"socket,id=ummulab-qtest,fd={inherited[0]}",
+            "-qtest",
+            "chardev:ummulab-qtest",
+            "-chardev",
+            f"socket,id=ummulab-qmp,fd={inherited[1]}",
+            "-mon",
+            "chardev=ummulab-qmp,mode=control",
+        ]
         try:
             self._process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
-                pass_fds=inherited, preexec_fn=_die_with_parent,
-            )  # fmt: skip
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                pass_fds=inherited,
+                preexec_fn=_die_with_parent,
+            )
         except OSError as error:
             for sock in (qtest_ours, qmp_ours):
                 sock.close()
@@ -80,7 +90,9 @@ class QemuProcess:
     def stderr_tail(self) -> str:
         """The last part of what QEMU printed."""
         size = os.fstat(self._stderr.fileno()).st_size
-        return os.pread(self._stderr.fileno(), _STDERR_TAIL, max(0, size - _STDERR_TAIL)).decode(errors="replace")
+        return os.pread(self._stderr.fileno(), _STDERR_TAIL, max(0, size - _STDERR_TAIL)).decode(
+            errors="replace"
+        )
 
     def status(self) -> int | None:
         """Exit status, None while it runs."""
@@ -98,7 +110,9 @@ class QemuProcess:
         try:
             return self._process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            raise QtestError(f"QEMU {self.pid} did not end within {limit_s:g} s\n{self.stderr_tail()}") from None
+            raise QtestError(
+                f"QEMU {self.pid} did not end within {limit_s:g} s\n{self.stderr_tail()}"
+            ) from None
 
     def kill(self) -> None:
         """End QEMU and release everything; safe to call twice."""

@@ -15,7 +15,7 @@ from ummulab.qtest.errors import QtestError
 _SUFFIX = {1: "b", 2: "w", 4: "l", 8: "q"}
 #: Bytes moved by one b64read/b64write line.
 _BULK = 1 << 20
-#: Commands sent before their answers are read: enough to hide the round trip, few enough not to fill both sockets.
+#: Commands sent before their answers are read: hides the round trip without filling both sockets.
 _WINDOW = 256
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A small synchronous QMP client for device tests.
 
-Device tests need neither an event loop nor a thread: a command, its answer, and the events that came meanwhile.
+Device tests need neither an event loop nor a thread: a command, its answer, the events that came meanwhile.
 Events are kept in order and never dropped while an answer is awaited.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builders for the tables a UMMU reads: MATT (page tables) and MAPT (permissions).
 
-They write what a well-behaved driver would, and give the addresses of single entries so that a test can break them.
+They write what a well-behaved driver would, and give the addresses of entries so that a test can break them.
 """
 
 from __future__ import annotations
@@ -126,13 +126,23 @@ class Mapt:
         """Replace a node."""
         self._arena.write(node, MAPTE.pack(**fields))
 
-    def grant(self, va: int, length: int, permission: int, *, token: int | None = None, token2: int | None = None,
-              e_bit: int = 0) -> list[int]:  # fmt: skip
+    def grant(
+        self,
+        va: int,
+        length: int,
+        permission: int,
+        *,
+        token: int | None = None,
+        token2: int | None = None,
+        e_bit: int = 0,
+    ) -> list[int]:
         """Permit [va, va + length); returns the addresses of the nodes that hold the range."""
         rights = {"V": 1, "PERMISSION": permission, "E_BIT": e_bit}
         if token is not None:
             second = token if token2 is None else token2
-            rights.update(TOKEN_CHK=1, TOKEN_VAL_0=token, TOKEN_VAL_1=second, NONCE=1 if token2 is None else 2)
+            rights.update(
+                TOKEN_CHK=1, TOKEN_VAL_0=token, TOKEN_VAL_1=second, NONCE=1 if token2 is None else 2
+            )
         return self._grant(0, va, va + length - 1, rights)
 
     def _grant(self, level: int, first: int, last: int, rights: dict[str, int]) -> list[int]:
@@ -161,9 +171,15 @@ class Mapt:
         keep = {k: old[k] for k in ("N", "NEXT_LV_INDEX", "NEXT_LV_OFFSET_LO", "NEXT_LV_OFFSET_HI")}
         terminal = old["T"] if old["V"] else 1
         self.write(
-            node, T=terminal, **keep, BASE_LO=base & 0xFFFFFFFF, BASE_HI=base >> 32,
-            LIMIT_LO=limit & 0xFFFFFFFF, LIMIT_HI=limit >> 32, **rights,
-        )  # fmt: skip
+            node,
+            T=terminal,
+            **keep,
+            BASE_LO=base & 0xFFFFFFFF,
+            BASE_HI=base >> 32,
+            LIMIT_LO=limit & 0xFFFFFFFF,
+            LIMIT_HI=limit >> 32,
+            **rights,
+        )
 
     def revoke(self, nodes: list[int]) -> None:
         """Take the own range of the nodes away, as the driver does without FREE_BIT."""

@@ -99,9 +99,11 @@ class CommandQueue:
         """The writes that set the queue up and switch it on."""
         base = register_address("MCMDQ_BASE", "ADDR", self.ring) | self.log2size
         return [
-            self._regs.line("MCMDQ_PI", 0, self.at), self._regs.line("MCMDQ_CI", 0, self.at),
-            self._regs.line("MCMDQ_BASE", base, self.at), self._regs.line("MCMDQ_PI", 1 << 31, self.at),
-        ]  # fmt: skip
+            self._regs.line("MCMDQ_PI", 0, self.at),
+            self._regs.line("MCMDQ_CI", 0, self.at),
+            self._regs.line("MCMDQ_BASE", base, self.at),
+            self._regs.line("MCMDQ_PI", 1 << 31, self.at),
+        ]
 
     def slot(self, index: int) -> int:
         """Address of the entry an index (with wrap bit) names."""
@@ -133,7 +135,9 @@ class CommandQueue:
         for _ in range(_SYNC_STEPS):
             ci = self.consumer()
             if ci["ERR"] != self._errack:
-                raise QtestError(f"MCMDQ {self.number} stopped at {ci['RD_IDX_WRAP']}: reason {ci['ERR_REASON']}")
+                raise QtestError(
+                    f"MCMDQ {self.number} stopped at {ci['RD_IDX_WRAP']}: reason {ci['ERR_REASON']}"
+                )
             if ci["RD_IDX_WRAP"] == self.pi:
                 return
             self._arena.machine.qtest.clock_step(1000)
@@ -154,9 +158,10 @@ class EventQueue:
         """The writes that set the queue up (CTRL0.EVENTQ_EN switches it on)."""
         base = register_address("EVENT_QUE_BASE", "ADDR", self.ring) | self.log2size
         return [
-            self._regs.line("EVENT_QUE_BASE", base), self._regs.line("EVENT_QUE_PI", 0),
+            self._regs.line("EVENT_QUE_BASE", base),
+            self._regs.line("EVENT_QUE_PI", 0),
             self._regs.line("EVENT_QUE_CI", 0),
-        ]  # fmt: skip
+        ]
 
     def pending(self) -> int:
         """Number of records that wait."""
@@ -167,7 +172,7 @@ class EventQueue:
         """Read and consume all records, acknowledging an overflow."""
         producer = self._regs.fields("EVENT_QUE_PI")
         wrap = (2 << self.log2size) - 1
-        records = []
+        records: list[EventRecord] = []
         while self.ci != producer["WR_IDX_WRAP"] and len(records) <= 1 << self.log2size:
             slot = self.ring + (self.ci & (wrap >> 1)) * EVENT.size
             raw = self._arena.read(slot, EVENT.size)
@@ -191,10 +196,13 @@ class KvTable:
     def enable_writes(self, regs: Registers) -> list[tuple[int, int, int]]:
         """The register writes of the probe sequence (hardware text 3.2, step 5)."""
         return [
-            regs.line("DSTEID_KV_TABLE_BASE", self.base), regs.line("DSTEID_KV_TABLE_BASE_CFG", 0x01000800),
-            regs.line("DSTEID_KV_TABLE_HASH_CFG0", 0x11), regs.line("DSTEID_KV_TABLE_HASH_CFG1", 0xFFFFFFFF),
-            regs.line("DSTEID_CAM_TABLE_BASE", self.cam), regs.line("DSTEID_CAM_TABLE_BASE_CFG", 0x01000000),
-        ]  # fmt: skip
+            regs.line("DSTEID_KV_TABLE_BASE", self.base),
+            regs.line("DSTEID_KV_TABLE_BASE_CFG", 0x01000800),
+            regs.line("DSTEID_KV_TABLE_HASH_CFG0", 0x11),
+            regs.line("DSTEID_KV_TABLE_HASH_CFG1", 0xFFFFFFFF),
+            regs.line("DSTEID_CAM_TABLE_BASE", self.cam),
+            regs.line("DSTEID_CAM_TABLE_BASE_CFG", 0x01000000),
+        ]
 
     def slot_address(self, index: int) -> int:
         """Address of a slot; CAM slots follow the hash table."""
@@ -204,7 +212,8 @@ class KvTable:
         """KV_INDEX of a free slot for an EID, looked for as the driver does: bank by bank, then the CAM."""
         first = kv_hash(eid) * _KV_BANKS
         cam = _KV_HASHES * _KV_BANKS
-        for index in [*range(first, first + _KV_BANKS), *range(cam, cam + _CAM_SLOTS)]:
+        slots: list[int] = [*range(first, first + _KV_BANKS), *range(cam, cam + _CAM_SLOTS)]
+        for index in slots:
             if not self._arena.read_word(self.slot_address(index), 4) & 1:
                 return index
         raise QtestError(f"no free slot for EID {eid:#x}")
