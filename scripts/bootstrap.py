@@ -83,7 +83,9 @@ def reason(log: Path) -> str:
     text = "\n".join(lines)
     if "No space left" in text:
         return f"no disk space left under {cache_dir()}"
-    if any(sign in text for sign in ("NewConnectionError", "Temporary failure in name", "Network is unreachable")):
+    if any(
+        sign in text for sign in ("NewConnectionError", "Temporary failure in name", "Network is unreachable")
+    ):
         return "the Python package index cannot be reached: is the network up?"
     errors = [line for line in lines if line.startswith("ERROR")]
     return f"{errors[-1] if errors else 'pip failed'} (log: {log})"

@@ -108,8 +108,10 @@ def _continued(rows: Iterable[str]) -> Iterator[str]:
 
 def _reg_row(r: Register, name: str) -> str:
     access = _ACCESS.get(r.access, "RW")
-    return (f"    X({name}, {r.offset:#06x}, {r.width}, {r.reset or 0:#x}, \\\n"
-            f"      {r.mask:#x}, {access}, {r.guard})")
+    return (
+        f"    X({name}, {r.offset:#06x}, {r.width}, {r.reset or 0:#x}, \\\n"
+        f"      {r.mask:#x}, {access}, {r.guard})"
+    )
 
 
 # ------------------------------------------------------------------ registers
@@ -172,7 +174,13 @@ def _kernel_registers(spec: Spec, prefix: str) -> Iterator[str]:
 
 # ------------------------------------------------------------------ files
 def _file(guard: str, spdx: str, body: Iterable[str], includes: Iterable[str] = ()) -> str:
-    head = [f"/* SPDX-License-Identifier: {spdx} */", f"/* {_NOTE} */", f"#ifndef {guard}", f"#define {guard}", ""]
+    head = [
+        f"/* SPDX-License-Identifier: {spdx} */",
+        f"/* {_NOTE} */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+    ]
     inc = list(includes)
     if inc:
         inc.append("")

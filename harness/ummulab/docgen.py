@@ -76,7 +76,9 @@ def _commands(spec: Spec) -> Iterator[str]:
     yield "| code | command | fields (word.bits) | meaning |"
     yield "|---|---|---|---|"
     for c in spec.commands.values():
-        fields = ", ".join(f"{f.name} {f.word}.{_bits(f)}" for f in c.fields if f.name not in ("OPCODE", "SSV"))
+        fields = ", ".join(
+            f"{f.name} {f.word}.{_bits(f)}" for f in c.fields if f.name not in ("OPCODE", "SSV")
+        )
         yield f"| {c.opcode:#04x} | {c.name} | {fields or '–'} | {_cell(c.meaning)} |"
     yield ""
 

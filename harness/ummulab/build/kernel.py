@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The guest kernel: Debian's Linux source, tinyconfig and the fragments in guest/kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ummulab.build import host, process, sources, store
+from ummulab.build.arch import BuildArch, build_arch
+from ummulab.build.debian import Download, Fetcher
+from ummulab.build.inputs import Inputs, SourceFile, read_sources, sha256
+from ummulab.build.locks import locked
+from ummulab.build.paths import writable
+from ummulab.build.progress import Reporter, jobs, scaled
+from ummulab.errors import UserError
+
+RECIPE = 1
+SOURCE_PACKAGE = "linux-source-6.12"
+FOLDER = "guest/kernel"
+PACKAGES = ("make", "gcc", "libc6-dev", "flex", "bison", "bc", "perl", "xz-utils", "libelf-dev", "patch")
+#: Compiled and linked objects of a full build, for the progress bar.
+OBJECTS = {"aarch64": 1500, "x86_64": 1700}
+#: The same kernel must come out of the same inputs.
+STABLE_ENV = {"KBUILD_BUILD_TIMESTAMP": "@0", "KBUILD_BUILD_USER": "ummulab", "KBUILD_BUILD_HOST": "ummulab"}
+_SET = re.compile(r"^(CONFIG_\w+)=(.*)$")
+_UNSET = re.compile(r"^# (CONFIG_\w+) is not set$")
+
+
+@dataclass(frozen=True)
+class KernelTree:
+    """A configured and built kernel, for building modules against."""
+
+    source: Path
+    output: Path
+    make: tuple[str, ...]  #: variables for make
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Kconfig lines as a table; "n" for what is not set."""
+    table: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := _SET.match(line.strip()):
+            table[match[1]] = match[2]
+        elif match := _UNSET.match(line.strip()):
+            table[match[1]] = "n"
+    return table
+
+
+def lost_options(wanted: dict[str, str], config: dict[str, str]) -> list[str]:
+    """What was asked for and did not come out: Kconfig silently drops what lacks a dependency."""
+    return [
+        f"{name}={value} (is {config.get(name, 'n')})"
+        for name, value in sorted(wanted.items())
+        if config.get(name, "n") != value
+    ]
+
+
+def fragments(arch: BuildArch, debug: bool) -> list[str]:
+    """The fragments in the order in which they are laid over each other."""
+    names = ["base.config", f"{arch.name}.config", *(["debug.config"] if debug else [])]
+    return [f"{FOLDER}/{name}" for name in names]
+
+
+def merged(files: dict[str, SourceFile], names: Iterable[str]) -> dict[str, str]:
+    """All fragments as one table; a later one wins."""
+    table: dict[str, str] = {}
+    for name in names:
+        table |= parse_config(files[name].data.decode())
+    return table
+
+
+class Kernel:
+    """One kernel variant: its key, its artifact and its work folders."""
+
+    def __init__(self, arch_name: str, fetcher: Fetcher, reporter: Reporter, *, debug: bool = False) -> None:
+        self.arch = build_arch(arch_name)
+        self._reporter = reporter
+        self._debug = debug
+        self._download: Download = fetcher.get(SOURCE_PACKAGE)
+        names = fragments(self.arch, debug)
+        self._files = read_sources(names)
+        self._wanted = merged(self._files, names)
+        self._folder = sources.work_dir() / f"linux-{sha256(self._download.identity.encode())[:12]}"
+        self.inputs = self._inputs()
+
+    def _inputs(self) -> Inputs:
+        inputs = Inputs("kernel-debug" if self._debug else "kernel", self.arch.name)
+        inputs.add("recipe", RECIPE)
+        inputs.add("source", self._download.identity)
+        inputs.add("host", host.host_id())
+        inputs.add("config", self._wanted)
+        return inputs
+
+    @property
+    def lock(self) -> str:
+        """Lock for the output folder; modules are built under it as well."""
+        return f"{self._folder.name}-{self._variant}"
+
+    @property
+    def _variant(self) -> str:
+        return f"{self.arch.name}-debug" if self._debug else self.arch.name
+
+    def ensure(self) -> store.Entry:
+        """The kernel, from the cache or built now."""
+
+        def build(target: Path) -> dict[str, str]:
+            tree = self.tree()
+            shutil.copy2(tree.output / self.arch.image, target / "kernel")
+            for name in (".config", "System.map"):
+                shutil.copy2(tree.output / name, target / name.lstrip("."))
+            return {"kernel": (tree.output / "include/config/kernel.release").read_text().strip()}
+
+        return store.get(self.inputs, build, self._reporter)
+
+    def tree(self) -> KernelTree:
+        """The built tree; made again if an earlier build was interrupted or its folder was removed."""
+        output = self._folder / f"build-{self._variant}"
+        source = self._folder / "src"
+        make = (f"ARCH={self.arch.kernel}", f"CROSS_COMPILE={self.arch.cross}")
+        tree = KernelTree(source, output, make)
+        with locked(self.lock, self._reporter):
+            if not self._built(output):
+                self._build(tree)
+        return tree
+
+    def _marker(self, output: Path) -> Path:
+        return output / ".ummulab-built"
+
+    def _built(self, output: Path) -> bool:
+        try:
+            return bool(json.loads(self._marker(output).read_text())["key"] == self.inputs.key)
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def _build(self, tree: KernelTree) -> None:
+        host.require_disk(1.5 if tree.output.exists() else 4.0, "building the guest kernel")
+        host.require_packages([*PACKAGES, *self.arch.compiler_packages()], self._reporter)
+        fresh = not (tree.output / self.arch.image).exists()
+        with locked(self._folder.name, self._reporter):
+            script = (
+                'dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz"'
+                ' | tar -xJ --strip-components=1 -C "$OUT"'
+            )
+            archive = self._download.file(".deb")
+            name = f"Linux {self._download.version}"
+            sources.unpack(script, [archive], tree.source, name, 60, self._reporter)
+        self._marker(writable(tree.output)).unlink(missing_ok=True)
+        log = process.log_path(f"kernel-{self._variant}")
+        make: list[str | Path] = ["make", "-C", tree.source, f"O={tree.output}", *tree.make]
+        seconds = scaled(900 if self._debug else 420) if fresh else 60
+        with self._reporter.step(f"building the guest kernel for {self._variant}", seconds) as step:
+            self._configure(tree, make, log)
+            process.run(
+                [*make, f"-j{jobs()}", Path(self.arch.image).name, "modules"],
+                log,
+                "building the guest kernel",
+                step=step,
+                env=STABLE_ENV,
+                parse=process.counting(r"^\s+(CC|AS|AR|LD)\s", OBJECTS[self.arch.name]) if fresh else None,
+            )
+        self._marker(tree.output).write_text(json.dumps({"key": self.inputs.key}) + "\n")
+
+    def _configure(self, tree: KernelTree, make: list[str | Path], log: Path) -> None:
+        config = tree.output / ".config"
+        log.unlink(missing_ok=True)
+        # In a folder of its own: .config must change only when its content does, or all is built again.
+        scratch = writable(tree.output.with_name(f"{tree.output.name}-config"))
+        make = [part if not str(part).startswith("O=") else f"O={scratch}" for part in make]
+        process.run([*make, "tinyconfig"], log, "configuring the guest kernel")
+        lines = [f"# {k} is not set" if v == "n" else f"{k}={v}" for k, v in self._wanted.items()]
+        with (scratch / ".config").open("a") as file:
+            file.write("\n".join(lines) + "\n")
+        process.run([*make, "olddefconfig"], log, "configuring the guest kernel")
+        text = (scratch / ".config").read_text()
+        lost = lost_options(self._wanted, parse_config(text))
+        if lost:
+            raise UserError(
+                f"guest kernel: Kconfig did not take {', '.join(lost)}",
+                hint="a dependency is missing or the name is wrong: see guest/kernel/*.config",
+            )
+        if not config.exists() or config.read_text() != text:
+            config.write_text(text)
+
+
+def environment() -> dict[str, str]:
+    """Variables that make module builds reproducible as well."""
+    return {**STABLE_ENV, "LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""QEMU with our devices: Debian's source, a minimal configuration, qemu-device/ laid over it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ummulab.build import host, process, sources, store
+from ummulab.build.arch import BuildArch, build_arch, host_arch
+from ummulab.build.debian import Fetcher
+from ummulab.build.inputs import Inputs, SourceFile, lay_out, read_sources, sha256
+from ummulab.build.locks import locked
+from ummulab.build.paths import writable
+from ummulab.build.progress import Reporter, jobs, scaled
+from ummulab.errors import UsageError
+
+RECIPE = 1
+OVERLAY = "qemu-device/hw/ummu/"
+CONFIGS = "qemu-device/configs/"
+PACKAGES = (
+    "gcc",
+    "libc6-dev",
+    "make",
+    "ninja-build",
+    "pkg-config",
+    "libglib2.0-dev",
+    "libfdt-dev",
+    "zlib1g-dev",
+    "xz-utils",
+    "patch",
+)
+SANITIZER_LIBS = ("libasan8", "libubsan1")
+
+#: The lines that make QEMU's build know hw/ummu: (file, regular expression to put it after, text).
+#: Edits by anchor rather than a patch, so that another 10.x tree (QEMU_SRC=) takes them as well.
+HOOKS = (
+    ("hw/meson.build", r"^subdir\('ufs'\)\n", "subdir('ummu')\n"),
+    ("hw/Kconfig", r"^source ufs/Kconfig\n", "source ummu/Kconfig\n"),
+    ("meson.build", r"^ *'hw/ufs',\n", "    'hw/ummu',\n"),
+)
+#: Debian strips the edk2 images, but meson expects them as soon as it finds bzip2.  We boot kernels directly.
+EDK2 = ("meson.build", r"unpack_edk2_blobs = bzip2\.found\(\)", "unpack_edk2_blobs = false  # ummulab")
+
+
+@dataclass(frozen=True)
+class QemuSource:
+    """Where the base source comes from."""
+
+    version: str
+    identity: str
+    archive: Path | None  #: the fetched tarball
+    tree: Path | None  #: the user's tree (QEMU_SRC=)
+
+    @property
+    def folder(self) -> Path:
+        """The work folder that belongs to exactly this source."""
+        return sources.work_dir() / f"qemu-{sha256(self.identity.encode())[:12]}"
+
+
+def find_source(fetcher: Fetcher) -> QemuSource:
+    """The source to use: QEMU_SRC if set, else Debian's, fetched if it is not in the cache."""
+    given = os.environ.get("QEMU_SRC")
+    if given:
+        tree = Path(given).resolve()
+        try:
+            version = (tree / "VERSION").read_text().strip()
+        except OSError:
+            raise UsageError(f"QEMU_SRC={given}: not a QEMU source tree (it has no VERSION file)") from None
+        if not version.startswith("10."):
+            raise UsageError(f"QEMU_SRC={given}: QEMU {version}; the devices are written for QEMU 10.x")
+        fingerprint = sha256("\n".join(sources.tree_identity(tree)).encode())
+        return QemuSource(version, f"tree {tree} {version} {fingerprint}", None, tree)
+    got = fetcher.get("qemu", source=True)
+    return QemuSource(got.version, got.identity, got.file(".orig.tar.xz"), None)
+
+
+def configure_arguments(arch: BuildArch, asan: bool) -> list[str]:
+    """Options of QEMU's configure."""
+    arguments = [
+        f"--target-list={arch.target}",
+        "--without-default-features",
+        "--without-default-devices",
+        f"--with-devices-{arch.name}=ummulab",
+        "--enable-system",
+        "--enable-tcg",
+        "--enable-fdt=system",
+        "--enable-virtfs",
+        "--enable-attr",
+        "--enable-trace-backends=log",
+        "--disable-docs",
+        "--disable-install-blobs",
+        "--disable-download",
+    ]
+    if host_arch() == arch.name:
+        arguments.append("--enable-kvm")
+    if asan:
+        # Undefined behaviour ends the process, as an address error does: a test must see it.
+        flags = "-fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+        return [
+            *arguments,
+            "--enable-debug-info",
+            "--enable-asan",
+            "--enable-ubsan",
+            f"--extra-cflags={flags}",
+        ]
+    # Debug information would cost a third of the build time; the asan variant has it.
+    return [*arguments, "--disable-debug-info"]
+
+
+def overlay_files() -> dict[str, SourceFile]:
+    """Our part of the QEMU tree."""
+    return read_sources([OVERLAY.rstrip("/"), CONFIGS.rstrip("/")])
+
+
+def inputs_for(arch: BuildArch, source: QemuSource, files: dict[str, SourceFile], asan: bool) -> Inputs:
+    """Everything that decides what the program becomes."""
+    inputs = Inputs("qemu-asan" if asan else "qemu", arch.name)
+    inputs.add("recipe", RECIPE)
+    inputs.add("source", source.identity)
+    inputs.add("configure", configure_arguments(arch, asan))
+    inputs.add("hooks", [*HOOKS, EDK2])
+    inputs.add("host", f"{host.host_id()} {host_arch()}")
+    devices = f"{CONFIGS}{arch.target}/"
+    inputs.add_files({name: file for name, file in files.items() if name.startswith((OVERLAY, devices))})
+    return inputs
+
+
+def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, asan: bool = False) -> store.Entry:
+    """QEMU for one guest architecture, from the cache or built now."""
+    arch = build_arch(arch_name)
+    source = find_source(fetcher)
+    files = overlay_files()
+    inputs = inputs_for(arch, source, files, asan)
+
+    def build(target: Path) -> dict[str, str]:
+        host.require_disk(
+            1.0 if (source.folder / "src" / sources.COMPLETE).exists() else 3.0, "building QEMU"
+        )
+        host.require_packages([*PACKAGES, *(SANITIZER_LIBS if asan else ())], reporter)
+        with locked(source.folder.name, reporter):
+            tree = _prepare_tree(source, files, reporter)
+            program = _compile(arch, source, tree, asan, reporter)
+            shutil.copy2(program, target / arch.qemu)
+        _install_data(arch, target / "share", fetcher, source.version)
+        return {"qemu": source.version}
+
+    return store.get(inputs, build, reporter)
+
+
+def _prepare_tree(source: QemuSource, files: dict[str, SourceFile], reporter: Reporter) -> Path:
+    tree = source.folder / "src"
+    if source.tree:
+        with reporter.step(f"copying {source.tree}", 10) as step:
+            sources.mirror_tree(source.tree, tree, step)
+    else:
+        assert source.archive
+        script = 'tar -xJf "$1" --strip-components=1 -C "$OUT"'
+        sources.unpack(script, [source.archive], tree, f"QEMU {source.version}", 20, reporter)
+    lay_out(files, tree / "hw/ummu", OVERLAY)
+    lay_out(files, tree / "configs/devices", CONFIGS)
+    for name, anchor, text in HOOKS:
+        _edit(tree / name, anchor, text, keep=True)
+    _edit(tree / EDK2[0], EDK2[1], EDK2[2], keep=False)
+    return tree
+
+
+def _edit(path: Path, anchor: str, text: str, *, keep: bool) -> None:
+    """Put ``text`` after the anchor (``keep``) or in its place, once."""
+    before = path.read_text()
+    if text in before:
+        return
+    after, count = re.subn(
+        anchor, lambda match: (match[0] if keep else "") + text, before, flags=re.MULTILINE
+    )
+    if count != 1:
+        raise UsageError(f"{path}: not the expected QEMU source: {anchor!r} found {count} times")
+    path.write_text(after)
+
+
+def _compile(arch: BuildArch, source: QemuSource, tree: Path, asan: bool, reporter: Reporter) -> Path:
+    name = f"{arch.name}-asan" if asan else arch.name
+    build = writable(source.folder / f"build-{name}")
+    log = process.log_path(f"qemu-{name}")
+    # This interpreter's environment has the meson and pycotap that Debian strips from the source.
+    arguments = [*configure_arguments(arch, asan), f"--python={sys.executable}"]
+    marker = build / ".ummulab-configured"
+    wanted = "\n".join(arguments)
+    if not marker.exists() or marker.read_text() != wanted:
+        shutil.rmtree(build)
+        writable(build)
+        with reporter.step("configuring QEMU", 30) as step:
+            process.run(
+                [tree / "configure", *arguments], log, "configuring QEMU", step=step, cwd=build, append=False
+            )
+        marker.write_text(wanted)
+    fresh = not (build / arch.qemu).exists()
+    with reporter.step(f"compiling QEMU for {name}", scaled(400 if asan else 260) if fresh else 20) as step:
+        process.run(
+            ["ninja", "-C", build, f"-j{jobs()}", arch.qemu],
+            log,
+            "compiling QEMU",
+            step=step,
+            parse=process.ninja_progress,
+        )
+    return build / arch.qemu
+
+
+def _install_data(arch: BuildArch, target: Path, fetcher: Fetcher, version: str) -> None:
+    """The folder for -L: only what QEMU loads at start on this machine type."""
+    target.mkdir()
+    (target / "VERSION").write_text(f"{version}\n")
+    for package, path in arch.firmware:
+        got = fetcher.get(package)
+        data = process.unpack_deb_file(got.file(".deb"), path)
+        (target / Path(path).name).write_bytes(data)
