@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reference model, stage 2 and nested translation (V22): geometry, rights, which fetch failed, IPA in the event."""
+"""Reference model, stage 2 and nested (V22): geometry, rights, which fetch failed, IPA in the event."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_start_levels_and_concatenation(granule: int, bits: int, level: int) -> 
         {"NS_S2_SL": 0},
         {"NS_S2_SL": 3},
         {"NS_S2_SL": 2, "NS_S2_TSZ": 30},
-        {"NS_S2_TSZ": 20},
+        {"NS_S2_SL": 1, "NS_S2_TSZ": 20},
     ],
 )
 @pytest.mark.parametrize("mode", [6, 7])

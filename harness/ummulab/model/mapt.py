@@ -34,9 +34,14 @@ class _Block:
     size: int
 
 
+def in_table_space(uba: int) -> int:
+    """UBA[47:0], the address space of permission tables (section 6)."""
+    return uba & ((1 << ADDRESS_BITS) - 1)
+
+
 def check(state: State, trace: Trace, tcte: Entry, request: Request, uba: int, translate: Translate) -> int:
     """Bytes from ``uba`` that the deciding node allows (at least 1); Refusal otherwise."""
-    addr = uba & ((1 << ADDRESS_BITS) - 1)
+    addr = in_table_space(uba)
     hit = (
         _single(trace, tcte, addr, translate)
         if tcte["MAPT_MODE"] == 0
