@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+#: What click raises to show the help of a group that was called without a command (8.2 and later).
+_HELP: type | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
 class LazyGroup(click.Group):
     """A click group that imports a sub-command when it is called, not before."""
 
@@ -78,7 +82,9 @@ def main() -> NoReturn:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        # click's own way shows the usage in several lines; a wrong word deserves one.
+        message = error.format_message()
+        click.echo(message if isinstance(error, _HELP) else f"ummulab: error: {message}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("ummulab: interrupted", err=True)
