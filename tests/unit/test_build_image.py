@@ -7,7 +7,6 @@ import stat
 from pathlib import Path
 
 import pytest
-
 from ummulab.build import image
 from ummulab.build.cpio import Tree
 from ummulab.errors import UserError

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from ummulab.build import image, kernel, qemu
 from ummulab.build.arch import ARCHES, build_arch, guest_arch
 from ummulab.build.inputs import Inputs, SourceFile, lay_out, read_sources

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from ummulab.build import store
 from ummulab.build.inputs import Inputs
 from ummulab.build.progress import QuietReporter
