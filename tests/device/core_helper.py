@@ -19,10 +19,11 @@ DATA = (0xE0, 0xE1)
 class Core:
     """One UMMU: access by offset or by name, MCMDQ 0, EVENTQ and KV table when :meth:`start` was called."""
 
-    def __init__(self, machine: QtestMachine, number: int = 0) -> None:
+    def __init__(self, machine: QtestMachine, number: int = 0, beside: Core | None = None) -> None:
+        """``beside``: another UMMU of the same machine, whose memory this one must not use."""
         self.machine = machine
         self.number = number
-        self.arena = Arena(machine)
+        self.arena = beside.arena if beside else Arena(machine)
         self.function = machine.function(UMMU_DEVICE, number)
         self.regs = Registers(self.function)
         self.usi = self.arena.take(PAGE)

@@ -188,7 +188,8 @@ def test_v23_impossible_properties_end_qemu_with_one_line(options: str, named: s
 
 def test_two_ummus_are_independent() -> None:
     with QtestMachine(("ummu,id=ummu0", "ummu,id=ummu1,prod-id=7")) as machine:
-        first, second = Core(machine, 0), Core(machine, 1)
+        first = Core(machine, 0)
+        second = Core(machine, 1, beside=first)
         first.regs.write("CTRL0", UMMU_EN)
         assert second.regs.read("CTRL0") == 0
         assert second.regs.fields("IIDR")["PROD_ID"] == 7
