@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Performance counters: registers, counting, filters, overflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_helper import UMMU_EN, Core
+
+from ummulab.qtest.machine import QtestMachine
+from ummulab.spec import load
+
+DEVICES = ("ummu,id=ummu0",)
+SPEC = load()
+PMU = 0x10000
+GLOBAL: list[dict[str, Any]] = SPEC.pmu["registers"]
+PER_COUNTER: list[dict[str, Any]] = SPEC.pmu["per_counter"]["registers"]
+EVENTS: dict[str, int] = SPEC.pmu["event_codes"]
+SENT, KV = EVENTS["SWIF_CMD_SEND_NUM"], EVENTS["UBIF_KV_CACHE_HIT_RATE"]
+HOLE = 0x3F800000000
+COM_CTRL, OVF_STS, OVF_MSK, COND_H, MSK_H, CNT0, CNT1 = 0x00, 0x08, 0x0C, 0x14, 0x1C, 0x20, 0x28
+
+
+@pytest.fixture
+def core(machine: QtestMachine) -> Core:
+    core = Core(machine)
+    core.start()
+    return core
+
+
+def counter(n: int, register: int) -> int:
+    return PMU + 0x40 * n + register
+
+
+def watch(core: Core, n: int, event: int) -> None:
+    core.write(counter(n, COM_CTRL), 1 << 16 | event)
+
+
+def value(core: Core, n: int, register: int = CNT0) -> int:
+    return core.read(counter(n, register), 8)
+
+
+def mask(row: dict[str, Any]) -> int:
+    return sum(((1 << f["width"]) - 1) << f["lsb"] for f in row["fields"])
+
+
+@pytest.mark.parametrize("row", GLOBAL, ids=[r["name"] for r in GLOBAL])
+def test_global_register(core: Core, row: dict[str, Any]) -> None:
+    size = row["width"] // 8
+    core.write(PMU + row["offset"], (1 << row["width"]) - 1, size)
+    expected = mask(row) & ~0x10 if row["name"] == "GLB_CTRL" else mask(row)
+    assert core.read(PMU + row["offset"], size) == expected
+    if size == 8:
+        core.write(PMU + row["offset"] + 4, 0)
+        assert core.read(PMU + row["offset"], 8) == expected & 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("n", [1, 4, 8])
+def test_counter_registers(core: Core, n: int) -> None:
+    for row in PER_COUNTER:
+        size = row["width"] // 8
+        core.write(counter(n, row["offset"]), (1 << row["width"]) - 1, size)
+        got = core.read(counter(n, row["offset"]), size)
+        if row["name"] == "COM_CTRL":
+            assert got == mask(row) & ~(1 << 24), "EVENT_CLR reads 0"
+        elif row["name"] == "OVF_INT_STS":
+            assert got == 0, "software can only clear overflow bits"
+        else:
+            assert got == mask(row), row["name"]
+
+
+@pytest.mark.parametrize("offset, size", [(0x04, 4), (0x28, 4), (0x44, 4), (0x240, 4), (0x250, 8), (0xFFC, 4), (0, 2),
+                                          (0, 8), (0x60, 2), (0x61, 4)])  # fmt: skip
+def test_holes_and_bad_sizes(core: Core, offset: int, size: int) -> None:
+    core.write(PMU + offset, 0xFF, size)
+    assert core.read(PMU + offset, size) == 0
+    assert core.qom("guest-errors") == 2
+
+
+def test_counts_only_when_enabled(core: Core) -> None:
+    core.cmd("CMD_SYNC")
+    watch(core, 1, SENT)
+    core.cmd("CMD_SYNC")
+    assert value(core, 1) == 0, "GLB_CTRL.ENABLE is 0"
+    core.write(PMU, 1)
+    for _ in range(5):
+        core.cmd("CMD_SYNC")
+    assert value(core, 1) == 5
+    core.write(counter(1, COM_CTRL), SENT)
+    core.cmd("CMD_SYNC")
+    assert value(core, 1) == 5, "EVENT_EN is 0"
+
+
+def test_clear_one_and_all(core: Core) -> None:
+    core.write(PMU, 1)
+    for n in (1, 2):
+        watch(core, n, SENT)
+    core.cmd("CMD_SYNC")
+    core.write(counter(1, COM_CTRL), 1 << 24 | 1 << 16 | SENT)
+    assert (value(core, 1), value(core, 2)) == (0, 1)
+    core.cmd("CMD_SYNC")
+    assert (value(core, 1), value(core, 2)) == (1, 2)
+    core.write(PMU, 0x11)
+    assert (value(core, 1), value(core, 2)) == (0, 0)
+    assert core.read(PMU) == 1
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_overflow_message(core: Core, masked: bool) -> None:
+    core.write(PMU + 0x08, core.usi + 0x80, 8)
+    core.write(PMU + 0x10, 0x99)
+    core.write(PMU + 0x18, 1)
+    core.write(counter(3, OVF_MSK), int(masked))
+    core.write(counter(3, CNT0), 0xFFFFFFFFFFFFFFFF, 8)
+    watch(core, 3, SENT)
+    core.write(PMU, 1)
+    core.cmd("CMD_SYNC")
+    assert value(core, 3) == 0 and core.read(counter(3, OVF_STS)) == 1
+    assert core.arena.read_word(core.usi + 0x80, 4) == (0 if masked else 0x99)
+    core.write(counter(3, OVF_STS), 0)
+    assert core.read(counter(3, OVF_STS)) == 0
+
+
+@pytest.mark.parametrize("address", [HOLE, None], ids=["hole", "own register"])
+def test_overflow_message_that_cannot_be_sent(core: Core, address: int | None) -> None:
+    core.write(PMU + 0x08, address or core.base + 0x30, 8)
+    core.write(PMU + 0x10, 0xFFFFFFFF)
+    core.write(PMU + 0x18, 1)
+    core.write(counter(1, CNT0), 0xFFFFFFFFFFFFFFFF, 8)
+    watch(core, 1, SENT)
+    core.write(PMU, 1)
+    core.cmd("CMD_SYNC")
+    assert core.read(counter(1, OVF_STS)) == 1
+    assert core.regs.read("CTRL0") == 0x22
+
+
+def test_probe_counts_nothing(core: Core) -> None:
+    """A translation without side effects must not move any counter."""
+    core.write(PMU, 1)
+    watch(core, 1, KV)
+    core.create(0x77, 1)
+    core.regs.write("CTRL0", core.regs.read("CTRL0") | UMMU_EN)
+    before = core.qom("counters")
+    core.qom_set("translate-request", "eid=0x77,tid=1,uba=0x1000")
+    assert core.qom("translate-result")["status"] == "fault"
+    assert value(core, 1) == value(core, 1, CNT1) == 0
+    assert core.qom("counters") == before
+
+
+# ---- introspection ---------------------------------------------------------------------------------------------------
+
+BAD_REQUESTS = ["eid", "eid=x", "eid=0x1ffffffffffffffff", "tid=0x100000", "access=execute", "uba=-1", "nonsense=1",
+                "e-bit=2", "len=", "token=0x100000000"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_REQUESTS)
+def test_bad_translate_request_is_one_clear_error(core: Core, text: str) -> None:
+    from ummulab.qtest.errors import QmpCommandError
+
+    with pytest.raises(QmpCommandError):
+        core.qom_set("translate-request", text)
+    assert core.qom("translate-result")["status"] == "none"
+
+
+def test_state_of_a_tid(core: Core) -> None:
+    core.regs.write("CTRL0", 0)
+    tect, tct = core.arena.take(256), core.arena.take(4096)
+    core.regs.write("TECT_BASE", tect)
+    core.regs.write("TECT_BASE_CFG", 2)
+    tecte = SPEC.structures["TECTE"].pack(V=1, ST_MODE=5, TCT_NUM=6, TCT_PTR=tct >> 6)
+    tcte = SPEC.structures["TCTE"].pack(V=1, AA64=1, GPAS=5, SZ=16, ASID=0x1234)
+    core.arena.write(tect + 64, tecte)
+    core.arena.write(tct + 64 * 9, tcte)
+    core.qom_set("query-tag", 1)
+    core.qom_set("query-tid", 9)
+    before = core.qom("counters")
+    state = core.qom("tid-state")
+    assert state["tecte"]["refused"] == "" and state["tcte"]["refused"] == ""
+    words = [state["tcte"][f"word{n}"] for n in range(8)]
+    assert SPEC.structures["TCTE"].join(words) == tcte
+    core.qom_set("query-tid", 64)
+    assert core.qom("tid-state")["tcte"]["refused"] == "EVT_BAD_TOKENID"
+    core.qom_set("query-tag", 4)
+    assert core.qom("tid-state")["tecte"]["refused"] == "EVT_BAD_DSTEID"
+    assert core.qom("counters") == before
