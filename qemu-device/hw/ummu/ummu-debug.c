@@ -229,7 +229,8 @@ static bool request_u64(const QDict *d, const char *key, uint64_t max,
     if (!text) {
         return true;
     }
-    if (qemu_strtou64(text, NULL, 0, value) || *value > max) {
+    /* The C library would take "-1" for the largest number. */
+    if (*text == '-' || qemu_strtou64(text, NULL, 0, value) || *value > max) {
         error_setg(errp, "translate-request: %s=%s is not a number up to 0x%"
                    PRIx64, key, text, max);
         return false;
@@ -307,6 +308,8 @@ static void ummu_set_translate(Object *obj, const char *text, Error **errp)
     UmmuState *s = UMMU_CORE(obj);
     UmmuRequest req = { 0 };
 
+    memset(&s->query.result, 0, sizeof(s->query.result));
+    s->query.valid = false;
     if (!s->dma_as) {
         error_setg(errp, "translate-request: the device is not realized");
         return;
@@ -314,7 +317,6 @@ static void ummu_set_translate(Object *obj, const char *text, Error **errp)
     if (!parse_request(text, &req, errp)) {
         return;
     }
-    memset(&s->query.result, 0, sizeof(s->query.result));
     ummu_resolve(s, NULL, &req, true, &s->query.result);
     s->query.valid = true;
 }

@@ -179,7 +179,6 @@ static void ummu_pci_reset_enter(Object *obj, ResetType type)
 static void ummu_pci_reset_hold(Object *obj, ResetType type)
 {
     ummu_reset_hold(&UMMU(obj)->core);
-    msix_reset(PCI_DEVICE(obj));
 }
 
 /* Loaded before its clients, which claim their stalled requests from it. */

@@ -114,6 +114,7 @@ void ummu_reset_enter(UmmuState *s)
     ummu_pmu_reset(s);
     memset(&s->cnt, 0, sizeof(s->cnt));
     memset(&s->inject, 0, sizeof(s->inject));
+    memset(&s->query, 0, sizeof(s->query));
 }
 
 void ummu_reset_hold(UmmuState *s)
