@@ -23,7 +23,8 @@ class Core:
         """``beside``: another UMMU of the same machine, whose memory this one must not use."""
         self.machine = machine
         self.number = number
-        self.arena = beside.arena if beside else Arena(machine)
+        self.arena: Arena = beside.arena if beside else Arena(machine)
+        self.contexts = 0
         self.function = machine.function(UMMU_DEVICE, number)
         self.regs = Registers(self.function)
         self.usi = self.arena.take(PAGE)
@@ -64,9 +65,16 @@ class Core:
         """Queues on, MSI-X to RAM; UMMU_EN stays as ``ctrl0`` says."""
         self.function.msix_enable({0: (self.usi, DATA[0]), 1: (self.usi + 8, DATA[1])})
         self.machine.qtest.write_many(
-            self.kv.enable_writes(self.regs) + self.mcmdq.enable_writes() + self.eventq.enable_writes()
+            self.kv.enable_writes(self.regs)
+            + self.mcmdq.enable_writes()
+            + self.eventq.enable_writes()
             + [self.regs.line("CTRL0", ctrl0), self.regs.line("GLB_INT_EN", interrupts)]
         )
+
+    def user_contexts(self, log2: int = 8) -> None:
+        """A table of 2^log2 user queue contexts; MAPT_EN must be off."""
+        self.contexts = self.arena.take(64 << log2)
+        self.regs.write("MAPT_CMDQ_CTXT_BADDR", self.contexts | log2)
 
     def interrupt(self, vector: int) -> int:
         """Data of the message that came for a vector (0: none), and forget it."""

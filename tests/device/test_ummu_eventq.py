@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 from core_helper import DATA, EVENTQ_EN, MAPT_EN, Core
-
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.ummu import EVENT
 
@@ -80,7 +79,9 @@ def test_full_ring_loses_and_toggles_once(core: Core) -> None:
     assert index(core) == (RING, 1), "until it is acknowledged the flag stays"
     assert core.qom("events-lost") == 4 and core.qom("events-recorded") == RING
     records = core.events()
-    assert [e["EID_LOW"] for e in records] == [0xABCD0000 + n for n in range(RING)], "no record was overwritten"
+    assert [e["EID_LOW"] for e in records] == [0xABCD0000 + n for n in range(RING)], (
+        "no record was overwritten"
+    )
     # The queue works again; the next overflow toggles back.
     emit(core, RING + 1)
     assert index(core) == (0, 0)
@@ -167,7 +168,9 @@ def test_v17_exponent_above_the_capability() -> None:
             assert index(core)[0] == 8
             lost = core.qom("events-lost")
             emit(core)
-            assert core.qom("events-lost") == lost + 1, "the ninth does not fit a ring of the capability's size"
+            assert core.qom("events-lost") == lost + 1, (
+                "the ninth does not fit a ring of the capability's size"
+            )
             core.regs.write("EVENT_QUE_CI", 0x80000008 if index(core)[1] else 8)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 from core_helper import UMMU_EN, Core
-
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.ummu import kv_hash
 

@@ -7,7 +7,6 @@ import struct
 
 import pytest
 from core_helper import DATA, Core
-
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.ummu import CommandQueue
 from ummulab.spec import load
@@ -106,7 +105,11 @@ WITHOUT_EFFECT = ("CMD_PREFET_CFG", "CMD_CFGI_VMS_PIDM")
 def test_every_command_is_accepted(core: Core, name: str, ones: bool) -> None:
     """With all fields 0 and with all fields at their maximum."""
     command = SPEC.commands[name]
-    values = {f.name: (1 << f.width) - 1 for f in command.fields if f.name not in ("OPCODE", "SSV")} if ones else {}
+    values = (
+        {f.name: (1 << f.width) - 1 for f in command.fields if f.name not in ("OPCODE", "SSV")}
+        if ones
+        else {}
+    )
     if name == "CMD_SYNC":
         values["CM"] = 2
     if name == "CMD_NULL_OP":

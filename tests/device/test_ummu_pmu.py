@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from core_helper import UMMU_EN, Core
-
 from ummulab.qtest.machine import QtestMachine
 from ummulab.spec import load
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from core_helper import EVENTQ_EN, MAPT_EN, UMMU_EN, Core
-
 from ummulab.qtest.errors import QtestError
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.process import find_qemu
@@ -92,7 +91,9 @@ def enable_as_the_driver(core: Core) -> None:
         core.put(command, **({"RANGE": 31} if "RANGE" in command else {}))
         index = core.put("CMD_SYNC", CM=1, MSIADDR=core.mcmdq.slot(core.mcmdq.pi) >> 2)
         core.mcmdq.ring_bell()
-        assert core.arena.read_word(core.mcmdq.slot(index), 4) == 0, f"{command}: the SYNC entry must turn to 0"
+        assert core.arena.read_word(core.mcmdq.slot(index), 4) == 0, (
+            f"{command}: the SYNC entry must turn to 0"
+        )
     assert core.regs.fields("CTRL0")["UMMU_EN"] == 0, "all this runs while the UMMU is off"
     regs.write("CTRL0", EVENTQ_EN | MAPT_EN | UMMU_EN)
     assert regs.read("CTRL0_ACK") == EVENTQ_EN | MAPT_EN | UMMU_EN

@@ -7,7 +7,6 @@ import random
 
 import pytest
 from core_helper import CTRL_PAGES, EVENTQ_EN, MAPT_EN, UMMU_EN, Core
-
 from ummulab.qtest.machine import QtestMachine
 from ummulab.spec import Register, load
 
@@ -70,7 +69,9 @@ def test_write_mask(core: Core, register: Register) -> None:
     assert core.regs.read(register.name) == 0
 
 
-@pytest.mark.parametrize("name, flag", [("CTRL3", "UPDATE_FLG"), ("GBPA", "UPDATE"), ("GBPA_MTM_CFG", "UPDATE")])
+@pytest.mark.parametrize(
+    "name, flag", [("CTRL3", "UPDATE_FLG"), ("GBPA", "UPDATE"), ("GBPA_MTM_CFG", "UPDATE")]
+)
 def test_update_handshake(core: Core, name: str, flag: str) -> None:
     register = SPEC.reg(name)
     bit = next(f for f in register.fields if f.name == flag).mask
@@ -235,12 +236,16 @@ def test_v16_random_accesses_against_a_model(core: Core) -> None:
     """Good and bad accesses in random order; the model is the layout file and nothing else."""
     rng = random.Random(16)
     # A doorbell address of 0 keeps interrupts away; everything else may take any value.
-    plain = [r for r in ALL if not r.name.endswith("USI_ADDR") and r.name not in HOOKED and "TOGGLE" not in r.access]
+    plain = [
+        r
+        for r in ALL
+        if not r.name.endswith("USI_ADDR") and r.name not in HOOKED and "toggle" not in r.access
+    ]
     model = {r.name: core.regs.read(r.name) for r in ALL}
     masks = {r.name: 0 if read_only(r) else r.mask for r in ALL}
     starts = [(r, half) for r in plain for half in range(0, size_of(r), 4)]
     writes: list[tuple[int, int, int]] = []
-    for _ in range(100_000):
+    for _ in range(1_000_000):
         register, half = rng.choice(starts)
         size = rng.choice((1, 2, 4, 4, 8))
         offset = register.offset + half + (rng.randrange(1, 4) if rng.random() < 0.1 else 0)

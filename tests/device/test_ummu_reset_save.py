@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from core_helper import DATA, EVENTQ_EN, MAPT_EN, UMMU_EN, Core
 from test_ummu_ucmdq import CONTEXTS_LOG2, PSYNC, SUCCESS, UserQueue
-
 from ummulab.qtest.errors import QtestError
 from ummulab.qtest.machine import QtestMachine
 from ummulab.spec import load
@@ -27,8 +26,7 @@ def core(machine: QtestMachine) -> Core:
 
 def disturb(core: Core) -> UserQueue:
     """Bring everything into a state that is not the reset state."""
-    core.contexts = core.arena.take(64 << CONTEXTS_LOG2)  # type: ignore[attr-defined]
-    core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | CONTEXTS_LOG2)  # type: ignore[attr-defined]
+    core.user_contexts(CONTEXTS_LOG2)
     for register in SPEC.registers.values():
         if register.access == "rw" and register.guard == "NONE" and "USI" not in register.name:
             core.regs.write(register.name, 0x55555555 & register.mask & ~0x3 | 1 << 31 & register.mask)
@@ -111,9 +109,10 @@ def test_v18_gbpa_decides_between_reset_and_enable(abort: str) -> None:
 
 def everything(core: Core) -> tuple[object, ...]:
     """All state that can be seen."""
-    return (core.image(), core.qom("queues"), core.qom("kv"), core.qom("counters"), core.qom("faults"),
-            [core.read(0x10000 + o) for o in range(0, 0x28, 4) if o != 0x04],
-            [core.qom(f"inject-{n}") for n in ("table-error-nth", "eventq-full", "drop-resumes", "sync-delay-ns")])  # fmt: skip
+    dictionaries = [core.qom(name) for name in ("queues", "kv", "counters", "faults")]
+    pmu = [core.read(0x10000 + offset) for offset in range(0, 0x28, 4) if offset != 0x04]
+    injected = ("table-error-nth", "eventq-full", "drop-resumes", "sync-delay-ns")
+    return core.image(), dictionaries, pmu, [core.qom(f"inject-{name}") for name in injected]
 
 
 def test_v19_save_before_any_set_up(core: Core) -> None:
@@ -215,7 +214,9 @@ def test_v19_two_ummus() -> None:
         assert (everything(first), everything(second)) == before
 
 
-@pytest.mark.parametrize("options, word", [("user-queues=128", "/ummu"), ("prod-id=2", "IIDR"), ("httu=0", "CAP3")])
+@pytest.mark.parametrize(
+    "options, word", [("user-queues=128", "/ummu"), ("prod-id=2", "IIDR"), ("httu=0", "CAP3")]
+)
 def test_v19_state_of_another_device_is_refused(options: str, word: str, tmp_path: Path) -> None:
     with QtestMachine(("ummu,id=ummu0",)) as machine:
         machine.save(tmp_path / "state")

@@ -7,7 +7,6 @@ import struct
 
 import pytest
 from core_helper import CTRL_PAGES, EVENTQ_EN, MAPT_EN, Core
-
 from ummulab.qtest.machine import QtestMachine
 from ummulab.spec import load
 
@@ -24,8 +23,7 @@ PI, CI, CPL_PI, CPL_CI = 0, 4, 8, 12
 @pytest.fixture
 def core(machine: QtestMachine) -> Core:
     core = Core(machine)
-    core.contexts = core.arena.take(64 << CONTEXTS_LOG2)  # type: ignore[attr-defined]
-    core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | CONTEXTS_LOG2)  # type: ignore[attr-defined]
+    core.user_contexts(CONTEXTS_LOG2)
     core.start()
     return core
 
@@ -39,7 +37,7 @@ class UserQueue:
         self.page = CTRL_PAGES + qid * stride
         self.ring = core.arena.take(max(16 << cmd_log2, 4096))
         self.completions = core.arena.take(max(4 << cpl_log2, 4096))
-        self.context = core.contexts + 64 * qid  # type: ignore[attr-defined]
+        self.context = core.contexts + 64 * qid
         self.tag, self.tid = tag, tid
         self.pi = 0
         self.open()
@@ -292,7 +290,7 @@ def test_doorbell_with_a_context_that_is_not_ready(core: Core, status: int) -> N
 
 def test_doorbell_beyond_the_context_table(core: Core) -> None:
     core.regs.write("CTRL0", EVENTQ_EN)
-    core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | 2)  # type: ignore[attr-defined]
+    core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | 2)
     core.regs.write("CTRL0", EVENTQ_EN | MAPT_EN)
     last = UserQueue(core, qid=3)
     last.put(PSYNC, 1)
@@ -308,7 +306,7 @@ def test_doorbell_beyond_the_context_table(core: Core) -> None:
 @pytest.mark.parametrize("log2", [17, 31])
 def test_v17_context_table_exponent_above_the_capability(core: Core, log2: int) -> None:
     core.regs.write("CTRL0", EVENTQ_EN)
-    core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | log2)  # type: ignore[attr-defined]
+    core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | log2)
     core.regs.write("CTRL0", EVENTQ_EN | MAPT_EN)
     assert core.qom("guest-errors") == 1
     q = UserQueue(core, qid=255)
@@ -364,8 +362,7 @@ def test_context_fields_of_all_ones(core: Core) -> None:
 def test_v17_ring_size_above_the_capability(log2: int) -> None:
     with QtestMachine(("ummu,id=ummu0,ucmdq-size-log2=4,ucplq-size-log2=4",)) as machine:
         core = Core(machine)
-        core.contexts = core.arena.take(64 << CONTEXTS_LOG2)  # type: ignore[attr-defined]
-        core.regs.write("MAPT_CMDQ_CTXT_BADDR", core.contexts | CONTEXTS_LOG2)  # type: ignore[attr-defined]
+        core.user_contexts(CONTEXTS_LOG2)
         core.start()
         q = UserQueue(core, cmd_log2=4, cpl_log2=4)
         q.open(UCMDQ_QSIZE=log2, UCPLQ_QSIZE=log2)
