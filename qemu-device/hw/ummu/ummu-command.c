@@ -16,18 +16,18 @@
 #define REASON_ILLEGAL UMMU_MCMDQ_ERR_REASON_ILLEGAL
 #define REASON_ABORT   UMMU_MCMDQ_ERR_REASON_FETCH_ABORT
 
-const char *ummu_command_name(uint8_t opcode)
-{
-    switch (opcode) {
-#define COMMAND_NAME(_code, _name) case _code: return #_name;
+static const char *const command_names[256] = {
+#define COMMAND_NAME(_code, _name) [_code] = #_name,
     UMMU_CMD_NAMES(COMMAND_NAME)
 #undef COMMAND_NAME
-    default:
-        return "CMD_UNKNOWN";
-    }
+};
+
+const char *ummu_command_name(uint8_t opcode)
+{
+    return command_names[opcode] ? command_names[opcode] : "CMD_UNKNOWN";
 }
 
-/* ---- TLBI -------------------------------------------------------------------- */
+/* ---- TLBI --------------------------------------------------------------- */
 
 enum {
     TLBI_EL1 = 1 << 0,
@@ -129,7 +129,7 @@ static unsigned cmd_tlbi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS
     return REASON_NONE;
 }
 
-/* ---- PLBI -------------------------------------------------------------------- */
+/* ---- PLBI --------------------------------------------------------------- */
 
 void ummu_plbi_range(uint64_t addr, unsigned log2, UmmuPlbInv *inv)
 {
@@ -174,7 +174,7 @@ static unsigned cmd_plbi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS
     return REASON_NONE;
 }
 
-/* ---- CFGI -------------------------------------------------------------------- */
+/* ---- CFGI --------------------------------------------------------------- */
 
 /* Translations and permissions found through the configuration being dropped. */
 static void cfgi_dependents(UmmuState *s, const UmmuCfgInv *cfg)
@@ -236,7 +236,7 @@ static unsigned cmd_cfgi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS
     return REASON_NONE;
 }
 
-/* ---- stalls -------------------------------------------------------------------- */
+/* ---- stalls ------------------------------------------------------------- */
 
 static unsigned cmd_stall_resume(UmmuState *s, uint64_t slot,
                                  const uint64_t w[CMD_WORDS])
@@ -264,7 +264,7 @@ static unsigned cmd_stall_term(UmmuState *s, uint64_t slot,
     return REASON_NONE;
 }
 
-/* ---- DstEID bindings ------------------------------------------------------------- */
+/* ---- DstEID bindings ---------------------------------------------------- */
 
 static unsigned cmd_kvtbl(UmmuState *s, uint64_t slot,
                           const uint64_t w[CMD_WORDS])
@@ -287,7 +287,7 @@ static unsigned cmd_kvtbl(UmmuState *s, uint64_t slot,
     return REASON_NONE;
 }
 
-/* ---- NULL_OP ----------------------------------------------------------------------- */
+/* ---- NULL_OP ------------------------------------------------------------ */
 
 #define SUB_OP_CHECK_PA_CONTINUITY   1
 #define SUB_OP_CHECK_UBMEM_VMMU      2
@@ -324,7 +324,7 @@ static unsigned cmd_null_op(UmmuState *s, uint64_t slot,
            ? REASON_NONE : REASON_ABORT;
 }
 
-/* ---- dispatch ------------------------------------------------------------------------ */
+/* ---- dispatch ----------------------------------------------------------- */
 
 static unsigned cmd_nothing(UmmuState *s, uint64_t slot,
                             const uint64_t w[CMD_WORDS])

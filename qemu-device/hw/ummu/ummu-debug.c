@@ -19,7 +19,7 @@
 #include "ummu-internal.h"
 #include "trace.h"
 
-/* ---- visiting dictionaries --------------------------------------------------------- */
+/* ---- visiting dictionaries ---------------------------------------------- */
 
 typedef void UmmuVisitFn(Visitor *v, UmmuState *s);
 
@@ -219,7 +219,7 @@ static void ummu_get_dictionary(Object *obj, Visitor *v, const char *name,
     visit_end_struct(v, NULL);
 }
 
-/* ---- translate without side effects ------------------------------------------------- */
+/* ---- translate without side effects ------------------------------------- */
 
 static bool request_u64(const QDict *d, const char *key, uint64_t max,
                         uint64_t *value, Error **errp)
@@ -321,7 +321,7 @@ static void ummu_set_translate(Object *obj, const char *text, Error **errp)
     s->query.valid = true;
 }
 
-/* ---- the rest -------------------------------------------------------------------------- */
+/* ---- the rest ----------------------------------------------------------- */
 
 static char *ummu_get_stalls(Object *obj, Error **errp)
 {

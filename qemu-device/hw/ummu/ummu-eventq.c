@@ -7,18 +7,18 @@
 #include "ummu-internal.h"
 #include "trace.h"
 
-const char *ummu_event_name(uint8_t code)
-{
-    switch (code) {
-#define EVENT_NAME(_code, _name) case _code: return #_name;
+static const char *const event_names[256] = {
+#define EVENT_NAME(_code, _name) [_code] = #_name,
     UMMU_EVT_NAMES(EVENT_NAME)
 #undef EVENT_NAME
-    default:
-        return "EVT_UNKNOWN";
-    }
+};
+
+const char *ummu_event_name(uint8_t code)
+{
+    return event_names[code] ? event_names[code] : "EVT_UNKNOWN";
 }
 
-/* ---- what a record holds --------------------------------------------------- */
+/* ---- what a record holds ------------------------------------------------ */
 
 enum {
     FILL_TAG = 1 << 0,      /* TECTE_TAG */
@@ -133,7 +133,7 @@ static void ummu_event_pack(const UmmuEvent *ev, uint64_t w[EVT_WORDS])
     }
 }
 
-/* ---- the queue -------------------------------------------------------------- */
+/* ---- the queue ---------------------------------------------------------- */
 
 static unsigned ummu_eventq_log2(const UmmuState *s)
 {
@@ -215,7 +215,7 @@ bool ummu_event_record(UmmuState *s, const UmmuEvent *ev)
     return true;
 }
 
-/* ---- global errors ----------------------------------------------------------- */
+/* ---- global errors ------------------------------------------------------ */
 
 static uint32_t ummu_glb_err_pending(const UmmuState *s)
 {
@@ -239,7 +239,7 @@ void ummu_glb_err_raise(UmmuState *s, uint32_t bit_mask)
     }
 }
 
-/* ---- interrupts --------------------------------------------------------------- */
+/* ---- interrupts --------------------------------------------------------- */
 
 /* A message that failed is an error itself; its own failure is not announced. */
 static void ummu_interrupt_failed(UmmuState *s, UmmuVector vec)

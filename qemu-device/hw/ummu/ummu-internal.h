@@ -295,7 +295,7 @@ struct UmmuState {
     Error *unplug_blocker;         /* set while there are clients */
 };
 
-/* ---- registers and capabilities (ummu-regs.c) ---------------------------- */
+/* ---- registers and capabilities (ummu-regs.c) --------------------------- */
 
 static inline uint32_t ummu_reg32(const UmmuState *s, hwaddr offset)
 {
@@ -352,7 +352,7 @@ const char *ummu_reg_describe(const UmmuState *s, unsigned i, uint64_t *value);
 void ummu_guest_error(UmmuState *s, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
 const char *ummu_id(const UmmuState *s);        /* for trace and log lines */
 
-/* ---- guest memory and messages (ummu-mem.c) ------------------------------ */
+/* ---- guest memory and messages (ummu-mem.c) ----------------------------- */
 
 /*
  * Read a table entry.  RAM only; anything else is a bus error.  An aligned
@@ -378,7 +378,7 @@ MemTxResult ummu_mem_write(UmmuState *s, uint64_t addr, const void *buf,
 MemTxResult ummu_message(UmmuState *s, uint64_t addr, uint32_t data);
 const char *ummu_fetch_kind_name(UmmuFetchKind kind);
 
-/* ---- events and global errors (ummu-eventq.c) ---------------------------- */
+/* ---- events and global errors (ummu-eventq.c) --------------------------- */
 
 typedef struct UmmuEvent {
     uint8_t code;                  /* UMMU_EVT_* */
@@ -410,7 +410,7 @@ void ummu_interrupt(UmmuState *s, UmmuVector vec);
 void ummu_interrupts_enabled(UmmuState *s, uint32_t newly_on);
 const char *ummu_event_name(uint8_t code);
 
-/* ---- DstEID look-up (ummu-kv.c) ------------------------------------------ */
+/* ---- DstEID look-up (ummu-kv.c) ----------------------------------------- */
 
 /* Follows CTRL1.TECT_MODE_SEL: key-value map or direct index. */
 bool ummu_kv_lookup(UmmuState *s, uint64_t eid_lo, uint64_t eid_hi,
@@ -440,7 +440,7 @@ typedef struct UmmuPlbInv UmmuPlbInv;
 typedef struct UmmuTlbInv UmmuTlbInv;
 typedef struct UmmuCfgInv UmmuCfgInv;
 
-/* ---- command queues (ummu-mcmdq.c, ummu-ucmdq.c) -------------------------- */
+/* ---- command queues (ummu-mcmdq.c, ummu-ucmdq.c) ------------------------ */
 
 uint64_t ummu_mcmdq_read(UmmuState *s, unsigned q, hwaddr off, unsigned size);
 void ummu_mcmdq_write(UmmuState *s, unsigned q, hwaddr off, uint64_t val,
@@ -464,7 +464,7 @@ void ummu_ucmdq_write(UmmuState *s, hwaddr off, uint64_t val, unsigned size);
 void ummu_ucmdq_release(UmmuState *s, uint32_t qid);
 void ummu_ucmdq_reset(UmmuState *s);
 
-/* ---- performance counters (ummu-pmu.c) ------------------------------------ */
+/* ---- performance counters (ummu-pmu.c) ---------------------------------- */
 
 /* Event selectors of the PMU that the model can count. */
 enum {
@@ -495,19 +495,19 @@ void ummu_pmu_write(UmmuState *s, hwaddr off, uint64_t val, unsigned size);
 void ummu_pmu_reset(UmmuState *s);
 void ummu_pmu_update_active(UmmuState *s);
 
-/* ---- introspection (ummu-debug.c), migration (ummu-vmstate.c) ------------- */
+/* ---- introspection (ummu-debug.c), migration (ummu-vmstate.c) ----------- */
 
 void ummu_debug_init(Object *core);
 /* Give the bus function the same introspection properties as the core has. */
 void ummu_debug_alias(Object *bus_dev, Object *core);
 extern const VMStateDescription vmstate_ummu;
 
-/* ---- life cycle, for the bus wrapper (ummu.c) ------------------------------ */
+/* ---- life cycle, for the bus wrapper (ummu.c) --------------------------- */
 
 void ummu_reset_enter(UmmuState *s);       /* own state, no effect on others */
 void ummu_reset_hold(UmmuState *s);        /* tell clients: stalls have failed */
 
-/* ---- caches (ummu-cache.c) ------------------------------------------------ */
+/* ---- caches (ummu-cache.c) ---------------------------------------------- */
 
 typedef enum UmmuRegime {
     UMMU_REGIME_EL1,
@@ -570,7 +570,7 @@ size_t ummu_plb_invalidate(UmmuState *s, const UmmuPlbInv *inv);
 /* Entries in use now (introspection). */
 void ummu_cache_fill(UmmuState *s, uint32_t *cfg, uint32_t *tlb, uint32_t *plb);
 
-/* ---- resolution and stalls (ummu-resolve.c, ummu-stall.c) ----------------- */
+/* ---- resolution and stalls (ummu-resolve.c, ummu-stall.c) --------------- */
 
 /*
  * Decide one request.  @probe: no event, no counter, no cache fill, no table

@@ -46,7 +46,7 @@ uint32_t ummu_kv_hash(uint64_t eid_lo, uint64_t eid_hi, uint32_t seed)
     return crc;
 }
 
-/* ---- slots in memory --------------------------------------------------------- */
+/* ---- slots in memory ---------------------------------------------------- */
 
 /*
  * Address of slot @index, 0 if software has not set up a table for it.
@@ -110,7 +110,7 @@ static bool ummu_kv_slot_write(UmmuState *s, const UmmuKvEntry *e, bool valid)
     return ummu_mem_write(s, addr, w, sizeof(w)) == MEMTX_OK;
 }
 
-/* ---- bind, unbind, find -------------------------------------------------------- */
+/* ---- bind, unbind, find ------------------------------------------------- */
 
 static void ummu_kv_insert(UmmuState *s, UmmuKvEntry *e)
 {
@@ -209,7 +209,7 @@ bool ummu_kv_lookup(UmmuState *s, uint64_t eid_lo, uint64_t eid_hi,
     return e != NULL;
 }
 
-/* ---- life cycle ------------------------------------------------------------------ */
+/* ---- life cycle --------------------------------------------------------- */
 
 void ummu_kv_init(UmmuState *s)
 {

@@ -170,7 +170,7 @@ void ummu_mcmdq_sync_expired(void *opaque)
     }
 }
 
-/* ---- registers ---------------------------------------------------------------- */
+/* ---- registers ---------------------------------------------------------- */
 
 static void mcmdq_enable(UmmuState *s, unsigned qi)
 {

@@ -118,7 +118,7 @@ static void ummu_read_entry(void *buf, const uint8_t *ptr, size_t len)
 
         memcpy((uint8_t *)buf + i, &word, 8);
         if (i == 0) {
-            smp_rmb();
+            smp_rmb(); /* the valid bit before what it vouches for */
         }
     }
 }
@@ -176,7 +176,7 @@ MemTxResult ummu_mem_write(UmmuState *s, uint64_t addr, const void *buf,
     if (!ummu_pa_is_memory(s, addr, len)) {
         return MEMTX_DECODE_ERROR;
     }
-    smp_wmb();
+    smp_wmb(); /* what a record announces before the record */
     return address_space_write(s->dma_as, addr, MEMTXATTRS_UNSPECIFIED, buf,
                                len);
 }
@@ -212,6 +212,6 @@ MemTxResult ummu_message(UmmuState *s, uint64_t addr, uint32_t data)
     if (!s->bus_ops || !s->dma_as || !ummu_message_target_ok(s, addr)) {
         return MEMTX_DECODE_ERROR;
     }
-    smp_wmb();
+    smp_wmb(); /* what a message announces before the message */
     return s->bus_ops->message(s->bus, addr, data);
 }

@@ -55,7 +55,7 @@ UmmuState *ummu_from_object(Object *obj)
     return p ? &p->core : NULL;
 }
 
-/* ---- interrupts ----------------------------------------------------------------- */
+/* ---- interrupts --------------------------------------------------------- */
 
 static void ummu_pci_notify(void *bus, UmmuVector vec)
 {
@@ -80,7 +80,7 @@ static const UmmuBusOps ummu_pci_ops = {
     .message = ummu_pci_message,
 };
 
-/* ---- set-up ------------------------------------------------------------------------ */
+/* ---- set-up ------------------------------------------------------------- */
 
 static bool ummu_pci_add_node_cap(UmmuPciState *p, Error **errp)
 {

@@ -20,7 +20,7 @@
                        R_UMMU_PMU_USI_MPAM_PMG_MASK | \
                        R_UMMU_PMU_USI_MPAM_NS_MASK)
 
-/* ---- counting ------------------------------------------------------------------ */
+/* ---- counting ----------------------------------------------------------- */
 
 void ummu_pmu_update_active(UmmuState *s)
 {
@@ -88,7 +88,7 @@ void ummu_pmu_add(UmmuState *s, unsigned event, uint32_t tag, uint32_t tid,
     }
 }
 
-/* ---- registers -------------------------------------------------------------------- */
+/* ---- registers ---------------------------------------------------------- */
 
 typedef struct PmuReg {
     uint32_t *w32;

@@ -62,7 +62,7 @@ static void ummu_regs_index(void)
     }
 }
 
-/* ---- small helpers -------------------------------------------------------- */
+/* ---- small helpers ------------------------------------------------------ */
 
 const char *ummu_id(const UmmuState *s)
 {
@@ -131,7 +131,7 @@ unsigned ummu_tect_log2size(const UmmuState *s)
                s->cfg.dsteid_size);
 }
 
-/* ---- hooks: what a write starts ------------------------------------------- */
+/* ---- hooks: what a write starts ----------------------------------------- */
 
 /* An exponent above the capability acts as the capability's maximum (V17). */
 static void ummu_check_exponent(UmmuState *s, const char *what, unsigned log2,
@@ -264,7 +264,7 @@ static const struct {
     { A_UMMU_USER_CONFIG2, ummu_user_config2_written },
 };
 
-/* ---- access --------------------------------------------------------------- */
+/* ---- access ------------------------------------------------------------- */
 
 static bool ummu_guarded(const UmmuState *s, const UmmuRegInfo *r)
 {
@@ -429,7 +429,7 @@ void ummu_regs_init(UmmuState *s)
                           ummu_frame_size(s));
 }
 
-/* ---- capabilities and reset ------------------------------------------------ */
+/* ---- capabilities and reset --------------------------------------------- */
 
 static unsigned ummu_oas_code(unsigned bits)
 {

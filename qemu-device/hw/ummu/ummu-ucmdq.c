@@ -62,7 +62,7 @@ static bool uq_read_context(UmmuState *s, uint32_t qid, UqContext *c)
     return true;
 }
 
-/* ---- running -------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------ */
 
 static bool uq_cpl_full(const UmmuUqueue *q, const UqContext *c)
 {
@@ -230,7 +230,7 @@ static void uq_run(UmmuState *s, uint32_t qid)
     }
 }
 
-/* ---- control pages ---------------------------------------------------------------- */
+/* ---- control pages ------------------------------------------------------ */
 
 static unsigned uq_page_shift(const UmmuState *s)
 {

@@ -13,7 +13,7 @@
 #include "ummu-internal.h"
 #include "trace.h"
 
-/* ---- validation ----------------------------------------------------------------- */
+/* ---- validation --------------------------------------------------------- */
 
 typedef struct UmmuLimit {
     const char *name;
@@ -101,7 +101,7 @@ static bool ummu_check_combinations(const UmmuConfig *c, Error **errp)
     }
 }
 
-/* ---- life cycle -------------------------------------------------------------------- */
+/* ---- life cycle --------------------------------------------------------- */
 
 void ummu_reset_enter(UmmuState *s)
 {
@@ -169,7 +169,7 @@ static void ummu_finalize(Object *obj)
     g_free(s->name);
 }
 
-/* ---- clients -------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------ */
 
 UmmuClient *ummu_client_register(UmmuState *s, const UmmuClientOps *ops,
                                  void *opaque, uint64_t eid_lo, uint64_t eid_hi,
@@ -220,7 +220,7 @@ void ummu_client_unregister(UmmuClient *c)
     object_unref(OBJECT(s->bus_dev));
 }
 
-/* ---- type -------------------------------------------------------------------------------- */
+/* ---- type --------------------------------------------------------------- */
 
 static const Property ummu_properties[] = {
     DEFINE_PROP_UINT32("prod-id", UmmuState, cfg.prod_id, 1),
