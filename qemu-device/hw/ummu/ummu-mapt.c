@@ -34,6 +34,7 @@ typedef struct UmmuMaptNode {
     uint32_t next_offset;
     uint16_t next_index;
     bool v, t, n, f;
+    bool marked_free;           /* the driver's marker of a freed own range */
 } UmmuMaptNode;
 
 static bool ummu_mapt_fetch_fault(UmmuFault *f, uint64_t addr)
@@ -119,6 +120,8 @@ static void ummu_mapt_node_decode(const uint32_t n[MAPTE_WORDS], unsigned level,
                                   UmmuMaptNode *node)
 {
     uint64_t mask = ((uint64_t)1 << ummu_mapt_span(level)) - 1;
+    uint64_t base = (uint64_t)FIELD_EX32(n[3], MAPTE_W3, BASE_HI) << 32 | n[2];
+    uint64_t limit = (uint64_t)FIELD_EX32(n[5], MAPTE_W5, LIMIT_HI) << 32 | n[4];
 
     node->v = FIELD_EX32(n[0], MAPTE_W0, V);
     node->t = FIELD_EX32(n[0], MAPTE_W0, T);
@@ -128,21 +131,17 @@ static void ummu_mapt_node_decode(const uint32_t n[MAPTE_WORDS], unsigned level,
                         FIELD_EX32(n[1], MAPTE_W1, NEXT_LV_OFFSET_HI) << 20;
     node->next_index = FIELD_EX32(n[1], MAPTE_W1, NEXT_LV_INDEX);
     /* Only the bits inside the level's span are defined. */
-    node->base = ((uint64_t)FIELD_EX32(n[3], MAPTE_W3, BASE_HI) << 32 | n[2])
-                 & mask;
-    node->limit = ((uint64_t)FIELD_EX32(n[5], MAPTE_W5, LIMIT_HI) << 32 | n[4])
-                  & mask;
+    node->base = base & mask;
+    node->limit = limit & mask;
+    node->marked_free = base == MAPT_FREED_OFFSET &&
+                        limit == MAPT_FREED_OFFSET &&
+                        !FIELD_EX32(n[0], MAPTE_W0, PERMISSION);
 }
 
 /* Own range present and not freed: by F_BIT, or by the driver's marker (6.2). */
-static bool ummu_mapt_own_range(const UmmuMaptWalk *w, const UmmuMaptNode *node,
-                                uint32_t perm)
+static bool ummu_mapt_own_range(const UmmuMaptWalk *w, const UmmuMaptNode *node)
 {
-    if (node->f && ummu_cap_free_bit(w->s)) {
-        return false;
-    }
-    return !(node->base == MAPT_FREED_OFFSET &&
-             node->limit == MAPT_FREED_OFFSET && perm == 0);
+    return !(node->f && ummu_cap_free_bit(w->s)) && !node->marked_free;
 }
 
 static bool ummu_mapt_base_block(const UmmuMaptWalk *w, UmmuMaptBlock *block,
@@ -163,8 +162,8 @@ static bool ummu_mapt_block_desc(const UmmuMaptWalk *w, unsigned index,
 {
     uint64_t at = w->tc->bta + (uint64_t)index * MAPT_BLOCK_DESC_SIZE, desc;
 
-    if (index >= w->tc->bt_entries ||
-        !ummu_mapt_in_bounds(w, at, MAPT_BLOCK_DESC_SIZE)) {
+    if (index >= w->tc->bt_bytes / MAPT_BLOCK_DESC_SIZE ||
+        !ummu_mapt_in_bounds(w, w->tc->bta, w->tc->bt_bytes)) {
         return ummu_refuse(f, UMMU_EVT_P_CFG_ERROR);
     }
     if (!ummu_mapt_read(w, at, &desc, sizeof(desc), f)) {
@@ -222,9 +221,8 @@ static bool ummu_mapt_table(const UmmuMaptWalk *w, uint64_t addr,
     UmmuMaptBlock block;
     uint64_t table;
 
-    if (!(w->tc->rtgs == 2 ? w->s->cfg.mapt_2m : w->s->cfg.mapt_4k) ||
-        !ummu_mapt_base_block(w, &block, f)) {
-        return ummu_refuse(f, UMMU_EVT_P_CFG_ERROR);
+    if (!ummu_mapt_base_block(w, &block, f)) {
+        return false;
     }
     table = block.base;
     e->depth = 0;
@@ -245,8 +243,7 @@ static bool ummu_mapt_table(const UmmuMaptWalk *w, uint64_t addr,
             break;
         }
         if (off >= node.base && off <= node.limit &&
-            ummu_mapt_own_range(w, &node,
-                                FIELD_EX32(n[0], MAPTE_W0, PERMISSION))) {
+            ummu_mapt_own_range(w, &node)) {
             ummu_mapt_fill(n, &node, level, addr, e);
             return true;
         }

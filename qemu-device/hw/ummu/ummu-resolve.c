@@ -219,18 +219,18 @@ static bool ummu_perm_cached(const UmmuXlate *x, uint16_t attr)
  */
 static bool ummu_may_cache_leaf(const UmmuXlate *x)
 {
-    return !x->probe && !(x->tc && x->tc->bypass && !x->te->has_s2) &&
-           !(x->s->cfg.tlb_broadcast && x->tc && !x->tc->ash);
+    return !x->probe && !(x->s->cfg.tlb_broadcast && x->tc && !x->tc->ash);
 }
 
-static unsigned ummu_input_bits(const UmmuXlate *x)
+/* Stage 1 with its own walk; MATT_BYPASS leaves the input to stage 2. */
+static bool ummu_walks_s1(const UmmuXlate *x)
 {
-    return x->tc ? x->tc->s1.insize : x->te->s2.insize;
+    return x->tc && !x->tc->bypass;
 }
 
 static bool ummu_canonical(uint64_t ia, unsigned bits, bool s1)
 {
-    uint64_t upper = bits >= 64 ? 0 : ia >> bits;
+    uint64_t upper = ia >> bits;
 
     return upper == 0 || (s1 && upper == UINT64_MAX >> bits);
 }
@@ -240,13 +240,19 @@ static bool ummu_matt_piece(UmmuXlate *x, uint64_t ia, uint64_t *pa,
                             uint64_t *len)
 {
     UmmuState *s = x->s;
-    unsigned bits = ummu_input_bits(x);
-    uint64_t low = bits >= 64 ? ia : extract64(ia, 0, bits);
+    bool s1 = ummu_walks_s1(x);
+    unsigned bits = s1 ? x->tc->s1.insize : x->te->s2.insize;
     UmmuTlbLine *l = NULL;
     UmmuLeaf leaf;
-    uint64_t off;
+    uint64_t low, off;
 
-    if (ummu_canonical(ia, bits, x->tc)) {
+    if (!s1 && !x->te->has_s2) {
+        *pa = ia;
+        *len = ia ? -ia : UINT64_MAX;
+        return true;
+    }
+    low = extract64(ia, 0, bits);
+    if (ummu_canonical(ia, bits, s1)) {
         l = ummu_tlb_find(s->caches, &x->space, low);
     }
     if (!x->probe) {
@@ -320,18 +326,17 @@ static bool ummu_decide(UmmuXlate *x, UmmuResult *res)
 {
     const UmmuRequest *req = x->req;
     uint64_t low = extract64(req->uba, 0, UMMU_MAPT_ADDR_BITS);
-    uint64_t len = MIN(req->len - 1, UINT64_MAX - req->uba) + 1;
+    uint64_t room = -req->uba;      /* bytes up to 2^64; 0 means all of them */
+    uint64_t len = room ? MIN(req->len, room) : req->len;
     uint64_t mapt_len = UINT64_MAX, matt_len, last;
 
     if (x->te->mode == UMMU_ST_MODE_BYPASS) {
-        if (req->uba >> ummu_cap_oas(x->s)) {
-            return ummu_refuse(&x->fault, UMMU_EVT_A_ADDR_SIZE);
-        }
         res->pa = req->uba;
-        res->len = MIN(len, (1ull << ummu_cap_oas(x->s)) - req->uba);
+        res->len = len;
         return true;
     }
-    if (x->tc && x->tc->mapt_en && ummu_mapt_enabled(x->s)) {
+    /* A request of length 0 is translated but needs no permission (S). */
+    if (x->tc && x->tc->mapt_en && req->len && ummu_mapt_enabled(x->s)) {
         if (!ummu_mapt_piece(x, low, &last)) {
             return false;
         }
@@ -367,17 +372,21 @@ static bool ummu_wants_event(const UmmuXlate *x)
     if (x->fault.event == UMMU_EVT_BAD_DSTEID) {
         return UMMU_REG_FIELD(x->s, UMMU_CTRL1, BAD_DSTEID_RECORD);
     }
-    if (!ummu_policy_fault(x->fault.event) || x->te->mode == UMMU_ST_MODE_BYPASS) {
+    if (!ummu_policy_fault(x->fault.event)) {
         return true;
     }
     return x->fault.s2 ? x->te->s2_fbr : x->tc->fbr;
 }
 
-/* A stall without an event could never be answered, hence the FBR part. */
+/*
+ * A stall without an event could never be answered, hence the FBR part, and
+ * with EVENTQ_EN = 0 faults terminate.
+ */
 static bool ummu_wants_stall(const UmmuXlate *x)
 {
-    if (!x->translating || !ummu_policy_fault(x->fault.event) || !x->c ||
-        x->req->no_stall || !ummu_wants_event(x) || !x->te->stall_ok) {
+    if (!ummu_policy_fault(x->fault.event) || !x->c || x->req->no_stall ||
+        !x->te->stall_ok || !ummu_eventq_enabled(x->s) ||
+        !ummu_wants_event(x)) {
         return false;
     }
     return x->fault.s2 ? x->te->s2_fbs : x->tc->fbs;
@@ -505,8 +514,7 @@ static bool ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
         ummu_record(&x, res);
         return false;
     }
-    /* A request of length 0 touches nothing: it needs no permission (S). */
-    if (req->len && !ummu_decide(&x, res)) {
+    if (!ummu_decide(&x, res)) {
         ummu_record(&x, res);
         return false;
     }

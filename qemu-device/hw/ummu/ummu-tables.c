@@ -56,15 +56,14 @@ static bool ummu_s2_legal(const UmmuState *s, const uint64_t w[8])
     unsigned tsz = TE(2, NS_S2_TSZ), gran, insize;
     int level, bits;
 
-    if (!TE(2, S2_AA64) || (TE(2, S2_HDF) && !TE(2, S2_HAF)) ||
-        !ummu_pas_bits(TE(2, S2_PAS)) ||
+    if ((TE(2, S2_HDF) && !TE(2, S2_HAF)) || !ummu_pas_bits(TE(2, S2_PAS)) ||
         !ummu_sz_legal(s, tsz, TE(2, NS_S2_TG))) {
         return false;
     }
     gran = ummu_gran_log2(TE(2, NS_S2_TG));
     insize = 64 - tsz;
     level = ummu_s2_level(gran, TE(2, NS_S2_SL));
-    if (level < 0 || insize > ummu_cap_oas(s)) {
+    if (level < 0) {
         return false;
     }
     /* The start level must resolve at least one bit, at most 16 tables wide. */
@@ -78,7 +77,7 @@ static uint64_t ummu_table_align(const UmmuStageCfg *cfg, uint64_t base)
     unsigned log2 = cfg->insize - shift + 3;
 
     /* Bits below the table's own size are not part of the base (as in ARM). */
-    return base & ~(((uint64_t)1 << MAX(log2, 4)) - 1);
+    return base & ~(((uint64_t)1 << MAX(log2, 6)) - 1);
 }
 
 static void ummu_s2_decode(const UmmuState *s, const uint64_t w[8],
@@ -108,20 +107,17 @@ static bool ummu_mode_has_s2(unsigned mode)
     return mode == UMMU_ST_MODE_S2 || mode == UMMU_ST_MODE_NESTED;
 }
 
-/* Of a valid entry; the stage fields count only in modes that use them. */
+/*
+ * Of a valid entry; the stage fields count only in modes that use them.  Bypass
+ * is always there: HW_BYPASS only tells the driver that it may use it.  AA64 is
+ * not looked at, since there is only one format.
+ */
 bool ummu_tecte_legal(const UmmuState *s, const uint64_t w[8])
 {
     unsigned mode = TE(0, ST_MODE);
 
-    if (mode == UMMU_ST_MODE_BYPASS) {
-        return ummu_cap_bypass(s);
-    }
-    if (ummu_mode_has_s1(mode)) {
-        unsigned tcrc = TE(0, TCRC_SEL);
-
-        if (!ummu_cap_s1(s) || (tcrc & 1) || (tcrc == 2 && !s->cfg.hyp_s1)) {
-            return false;
-        }
+    if (ummu_mode_has_s1(mode) && !ummu_cap_s1(s)) {
+        return false;
     }
     if (ummu_mode_has_s2(mode)) {
         return ummu_cap_s2(s) && ummu_s2_legal(s, w);
@@ -137,7 +133,7 @@ void ummu_tecte_decode(const UmmuState *s, const uint64_t w[8], UmmuTecte *te)
         .mode = mode,
         .has_s1 = ummu_mode_has_s1(mode),
         .has_s2 = ummu_mode_has_s2(mode),
-        .regime = TE(0, TCRC_SEL) == 2 ? UMMU_REGIME_EL2 : UMMU_REGIME_EL1,
+        .regime = TE(0, TCRC_SEL) & 2 ? UMMU_REGIME_EL2 : UMMU_REGIME_EL1,
         .priv_sel = TE(0, PRIV_SEL),
         .inst_sel = TE(0, INST_SEL),
         .secure = TE(0, SECURE_SEL) == 2,
@@ -190,7 +186,7 @@ static bool ummu_tecte_addr(UmmuState *s, uint32_t tag, uint64_t *addr,
         *addr = base + (uint64_t)tag * TECTE_SIZE;
         return true;
     }
-    if (fmt != 1 || !s->cfg.tect_two_level) {
+    if (!s->cfg.tect_two_level) {
         return ummu_refuse(f, UMMU_EVT_BAD_DSTEID);
     }
     at = base + (uint64_t)(tag >> split) * TECT_L1_DESC_SIZE;
@@ -246,17 +242,15 @@ bool ummu_tcte_legal(const UmmuState *s, const UmmuTecte *te,
 {
     unsigned rtgs = TC(0, RTGS);
 
-    if (TC(0, MAPT_EN) && TC(0, MAPT_MODE) && (rtgs == 0 || rtgs == 3)) {
+    if (te->mapt_en && TC(0, MAPT_EN) && TC(0, MAPT_MODE) &&
+        (rtgs == 0 || rtgs == 3)) {
         return false;
     }
     if ((TC(0, HDF) && !TC(0, HAF)) || TC(0, MAC_EN) ||
         (TC(0, FBS) && !te->stall_ok) || !ummu_pas_bits(TC(0, GPAS))) {
         return false;
     }
-    if (TC(0, MATT_BYPASS)) {
-        return ummu_cap_bypass(s);
-    }
-    return TC(0, AA64) && ummu_sz_legal(s, TC(1, SZ), TC(1, TGS));
+    return TC(0, MATT_BYPASS) || ummu_sz_legal(s, TC(1, SZ), TC(1, TGS));
 }
 
 static void ummu_s1_decode(const UmmuState *s, const UmmuTecte *te,
@@ -272,9 +266,7 @@ static void ummu_s1_decode(const UmmuState *s, const UmmuTecte *te,
     cfg->affd = TC(0, AFFD);
     cfg->had = TC(2, HAD);
     if (TC(0, MATT_BYPASS)) {
-        cfg->gran = 12;
-        cfg->insize = 64;
-        return;
+        return;                  /* the geometry is never looked at */
     }
     cfg->gran = ummu_gran_log2(TC(1, TGS));
     cfg->insize = 64 - TC(1, SZ);
@@ -304,10 +296,10 @@ void ummu_tcte_decode(const UmmuState *s, const UmmuTecte *te,
         .bba = TC(3, MAPT_BBA) << 5,
         .bb_log2 = 12 + TC(3, MAPT_BB_SZ),
         .bta = TC(4, MAPT_BTA) << 5,
-        .bt_entries = (4096u << TC(4, MAPT_BT_SZ)) / MAPT_BLOCK_DESC_SIZE,
+        .bt_bytes = 4096u << TC(4, MAPT_BT_SZ),
     };
     ummu_s1_decode(s, te, w, &tc->s1);
-    tc->mapt_bits = tc->s1.outsize;
+    tc->mapt_bits = ummu_pas_bits(TC(0, GPAS));
 }
 
 /* Address of the TCTE; @pa is behind stage 2 already. */

@@ -28,6 +28,7 @@
 #define DESC_AP_TABLE_RO    (1ull << 62)   /* 1: no write below */
 #define DESC_ADDR_BITS      48
 #define DESC_UPDATE_TRIES   8
+#define CONT_LOG2_MAX       7
 
 /* One stage of one walk. */
 typedef struct UmmuStage {
@@ -52,6 +53,15 @@ static bool ummu_stage_fault(const UmmuStage *w, UmmuFault *f, uint8_t event,
         .event = event, .cls = w->cls, .s2 = w->stage2, .ttrnw = ttrnw,
         .ipa = w->stage2 ? w->ia : 0, .ftaddr = ftaddr,
     };
+    return false;
+}
+
+/* A bus error is always about the table, whatever the walk was for. */
+static bool ummu_walk_abort(const UmmuStage *w, UmmuFault *f, uint64_t ftaddr,
+                            bool ttrnw)
+{
+    ummu_stage_fault(w, f, UMMU_EVT_A_PTW_EABT, ftaddr, ttrnw);
+    f->cls = UMMU_CLS_WALK;
     return false;
 }
 
@@ -94,7 +104,7 @@ static bool ummu_desc_read(const UmmuStage *w, uint64_t addr, uint64_t *pa,
     }
     if (ummu_table_read(s, *pa, raw, 8, w->stage2 ? UMMU_FETCH_MATT_S2 :
                         UMMU_FETCH_MATT_S1) != MEMTX_OK) {
-        return ummu_stage_fault(w, f, UMMU_EVT_A_PTW_EABT, *pa, true);
+        return ummu_walk_abort(w, f, *pa, true);
     }
     if (!s->probing) {
         *(w->stage2 ? &s->cnt.s2_steps : &s->cnt.s1_steps) += 1;
@@ -203,7 +213,7 @@ static bool ummu_leaf_update(const UmmuStage *w, uint64_t addr, uint64_t pa,
     bool swapped;
 
     *again = false;
-    if (desc == desc_new || s->probing) {
+    if (s->probing) {
         return true;
     }
     if (!w->stage2 && w->te->has_s2) {
@@ -220,7 +230,7 @@ static bool ummu_leaf_update(const UmmuStage *w, uint64_t addr, uint64_t pa,
     if (ummu_table_cmpxchg64(s, wpa, ummu_desc_raw(w->cfg, desc),
                              ummu_desc_raw(w->cfg, desc_new),
                              &swapped) != MEMTX_OK) {
-        return ummu_stage_fault(w, f, UMMU_EVT_A_PTW_EABT, wpa, false);
+        return ummu_walk_abort(w, f, wpa, false);
     }
     *again = !swapped;
     if (swapped) {
@@ -235,19 +245,38 @@ static bool ummu_leaf_update(const UmmuStage *w, uint64_t addr, uint64_t pa,
 static void ummu_leaf_fill(const UmmuStage *w, uint64_t desc, unsigned level,
                            UmmuLeaf *leaf)
 {
-    const UmmuStageCfg *cfg = w->cfg;
-    unsigned shift = ummu_level_shift(cfg->gran, level), cont;
+    unsigned shift = ummu_level_shift(w->cfg->gran, level);
 
     leaf->pa = deposit64(extract64(desc, 0, DESC_ADDR_BITS), 0, shift, w->ia);
     leaf->shift = shift;
-    if (!(desc & DESC_CONT)) {
+}
+
+/*
+ * Contiguous hint: one leaf for the whole group.  Software that sets it promises
+ * a group of equal neighbours; the promise is checked (one read of the group),
+ * so that a broken group never maps what its descriptors do not say.
+ */
+static void ummu_leaf_contiguous(const UmmuStage *w, uint64_t pa, uint64_t desc,
+                                 unsigned level, UmmuLeaf *leaf)
+{
+    const UmmuStageCfg *cfg = w->cfg;
+    unsigned shift = leaf->shift, log2 = ummu_cont_log2(cfg->gran, level);
+    uint64_t group[1 << CONT_LOG2_MAX];
+    uint64_t first = desc - (extract64(w->ia, shift, log2) << shift);
+
+    if (!(desc & DESC_CONT) || shift + log2 > cfg->insize ||
+        extract64(leaf->pa ^ w->ia, 0, shift + log2) ||
+        ummu_table_read(w->s, pa & ~((8ull << log2) - 1), group, 8 << log2,
+                        w->stage2 ? UMMU_FETCH_MATT_S2 :
+                        UMMU_FETCH_MATT_S1) != MEMTX_OK) {
         return;
     }
-    /* A hint: taken only if this entry sits where the hint says it must. */
-    cont = shift + ummu_cont_log2(cfg->gran, level);
-    if (cont <= cfg->insize && !extract64(leaf->pa ^ w->ia, 0, cont)) {
-        leaf->shift = cont;
+    for (uint64_t i = 0; i < 1 << log2; i++) {
+        if (ummu_desc_cpu(cfg, group[i]) != first + (i << shift)) {
+            return;
+        }
     }
+    leaf->shift = shift + log2;
 }
 
 /* Leaf found at @addr (@pa behind stage 2): decide, update, fill. */
@@ -263,6 +292,11 @@ static bool ummu_leaf_finish(const UmmuStage *w, uint64_t addr, uint64_t pa,
     }
     if (!ummu_leaf_check(w, desc, hier, pa, &desc_new, &leaf->attr, f)) {
         return false;
+    }
+    if (desc == desc_new) {
+        ummu_leaf_contiguous(w, pa, desc, level, leaf);
+        *again = false;
+        return true;
     }
     return ummu_leaf_update(w, addr, pa, desc, desc_new, again, f);
 }
@@ -317,7 +351,7 @@ static bool ummu_stage_walk(const UmmuStage *w, UmmuLeaf *leaf, UmmuFault *f)
             return true;
         }
     }
-    return ummu_stage_fault(w, f, UMMU_EVT_A_PTW_EABT, 0, false);
+    return ummu_walk_abort(w, f, 0, false);
 }
 
 /* ---- stage 2 --------------------------------------------------------------- */
@@ -350,7 +384,8 @@ bool ummu_table_ipa(UmmuState *s, const UmmuTecte *te, uint64_t ipa,
     if (!ummu_s2_leaf(s, te, ipa, &need, cls, &leaf, f)) {
         return false;
     }
-    if (te->s2_ptw && (leaf.attr & UMMU_ATTR_S2_DEVICE)) {
+    if (cls == UMMU_CLS_WALK && te->s2_ptw &&
+        (leaf.attr & UMMU_ATTR_S2_DEVICE)) {
         *f = (UmmuFault) {
             .event = UMMU_EVT_A_PERMISSION, .cls = cls, .s2 = true,
             .ttrnw = true, .ipa = ipa,
@@ -370,7 +405,7 @@ bool ummu_table_ipa(UmmuState *s, const UmmuTecte *te, uint64_t ipa,
 static bool ummu_s1_input(const UmmuTcte *tc, uint64_t ia)
 {
     unsigned n = tc->s1.insize;
-    uint64_t upper = n == 64 ? 0 : ia >> n;
+    uint64_t upper = ia >> n;
 
     return upper == 0 || upper == UINT64_MAX >> n;
 }
@@ -385,13 +420,7 @@ static bool ummu_s1_leaf(UmmuState *s, const UmmuTecte *te, const UmmuTcte *tc,
     };
 
     if (tc->bypass) {
-        if (ia >> tc->s1.outsize) {
-            return ummu_stage_fault(&w, f, UMMU_EVT_A_ADDR_SIZE, 0, true);
-        }
-        *leaf = (UmmuLeaf) {
-            .pa = ia, .attr = UMMU_ATTR_USER, .shift = tc->s1.outsize,
-        };
-        return true;
+        return true;             /* the caller's identity leaf */
     }
     if (!ummu_s1_input(tc, ia) || tc->mattwd) {
         return ummu_stage_fault(&w, f, UMMU_EVT_A_TRANSLATION, 0, true);
@@ -405,7 +434,7 @@ bool ummu_walk(UmmuState *s, const UmmuTecte *te, const UmmuTcte *tc,
 {
     UmmuLeaf s2;
 
-    *leaf = (UmmuLeaf) { .pa = ia, .shift = 63 };
+    *leaf = (UmmuLeaf) { .pa = ia, .attr = UMMU_ATTR_USER, .shift = 63 };
     if (te->has_s1 && !ummu_s1_leaf(s, te, tc, ia, need, leaf, f)) {
         return false;
     }

@@ -62,7 +62,7 @@ typedef struct UmmuTecte {
 typedef struct UmmuTcte {
     UmmuStageCfg s1;
     uint64_t bba, bta;          /* MAPT base block and block table */
-    uint32_t bt_entries;
+    uint32_t bt_bytes;           /* size of the block table */
     uint16_t asid, mtm_id;
     uint8_t bb_log2;            /* log2 of the base block's bytes */
     uint8_t rtgs;
@@ -103,7 +103,7 @@ static inline bool ummu_perm_exec(uint16_t attr, const UmmuTcte *tc, bool priv)
     bool user = attr & UMMU_ATTR_USER;
     bool writable = !(attr & UMMU_ATTR_RO) && (priv || user);
 
-    if (attr & (priv ? UMMU_ATTR_PXN : UMMU_ATTR_UXN)) {
+    if ((attr & (priv ? UMMU_ATTR_PXN : UMMU_ATTR_UXN)) || (!priv && !user)) {
         return false;
     }
     if (tc->wxn && writable) {
