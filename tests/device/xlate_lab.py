@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ummulab.memory import BytesImage
+from ummulab.memory import BytesImage, MemoryReadError
 from ummulab.model import Access, Outcome, Request, State, Verdict, resolve
 from ummulab.qtest.bench import PERIPHERAL, UMMU_DEVICE
 from ummulab.qtest.machine import QtestMachine
@@ -22,10 +22,23 @@ TECTE, TCTE = SPEC.structures["TECTE"], SPEC.structures["TCTE"]
 ENABLE = 1 << 0 | 1 << 1 | 1 << 5  # UMMU_EN, EVENTQ_EN, MAPT_EN
 LOG2_TAGS, LOG2_TIDS = 2, 6
 VA, TID = 0x10000000, 1
+#: the machine's (empty) flash at address 0 can be read like RAM, and a damaged address may well point there
+FLASH_SIZE = 128 << 20
 _ACCESS = {Access.READ: "read", Access.WRITE: "write", Access.ATOMIC: "atomic"}
 _STATE_REGISTERS = (
-    "CAP0", "CAP1", "CAP2", "CAP3", "CAP4", "CAP5", "CTRL0", "CTRL1", "CTRL2", "GBPA", "TECT_BASE", "TECT_BASE_CFG",
-)  # fmt: skip
+    "CAP0",
+    "CAP1",
+    "CAP2",
+    "CAP3",
+    "CAP4",
+    "CAP5",
+    "CTRL0",
+    "CTRL1",
+    "CTRL2",
+    "GBPA",
+    "TECT_BASE",
+    "TECT_BASE_CFG",
+)
 #: S2 leaf: readable, writable, normal memory, access flag
 S2_LEAF = 0xF << 2 | 3 << 6 | 3 << 8 | 1 << 10
 
@@ -79,24 +92,43 @@ class Lab:
 
     def tecte_fields(self) -> dict[str, int]:
         """Stage 1 only, permission tables on, privilege from the request."""
-        return {"V": 1, "ST_MODE": 5, "MAPT_EN": 1, "TCT_NUM": LOG2_TIDS,
-                "TCT_PTR": address_field(TECTE, "TCT_PTR", self.tct), "S2_FBR": 1}  # fmt: skip
+        return {
+            "V": 1,
+            "ST_MODE": 5,
+            "MAPT_EN": 1,
+            "TCT_NUM": LOG2_TIDS,
+            "TCT_PTR": address_field(TECTE, "TCT_PTR", self.tct),
+            "S2_FBR": 1,
+        }
 
     def tcte_fields(self, matt: Matt | None = None, mapt: Mapt | None = None) -> dict[str, int]:
         """A context over a MATT, with a permission table if one is given."""
         table = matt or self.matt
-        fields = {"V": 1, "AA64": 1, "GPAS": 5, "SZ": 64 - table.va_bits, "FBR": 1, "FBA": 1, "ASH": 1,
-                  "TGS": {12: 0, 16: 1, 14: 2}[table.shift],
-                  "MATTBA": address_field(TCTE, "MATTBA", table.root)}  # fmt: skip
+        fields = {
+            "V": 1,
+            "AA64": 1,
+            "GPAS": 5,
+            "SZ": 64 - table.va_bits,
+            "FBR": 1,
+            "FBA": 1,
+            "ASH": 1,
+            "TGS": {12: 0, 16: 1, 14: 2}[table.shift],
+            "MATTBA": address_field(TCTE, "MATTBA", table.root),
+        }
         if mapt:
             fields |= {
-                "MAPT_EN": 1, "MAPT_MODE": 1, "RTGS": 1, "MAPT_BB_SZ": 4,
+                "MAPT_EN": 1,
+                "MAPT_MODE": 1,
+                "RTGS": 1,
+                "MAPT_BB_SZ": 4,
                 "MAPT_BBA": address_field(TCTE, "MAPT_BBA", mapt.root),
                 "MAPT_BTA": address_field(TCTE, "MAPT_BTA", mapt.table),
-            }  # fmt: skip
+            }
         return fields
 
-    def tcte(self, tid: int = TID, *, matt: Matt | None = None, mapt: Mapt | None = None, **changes: int) -> None:
+    def tcte(
+        self, tid: int = TID, *, matt: Matt | None = None, mapt: Mapt | None = None, **changes: int
+    ) -> None:
         """Write a TCTE of the linear table (without MAPT unless one is given)."""
         self.arena.write(self.tct + 64 * tid, TCTE.pack(**(self.tcte_fields(matt, mapt) | changes)))
 
@@ -116,22 +148,39 @@ class Lab:
             arch = self.machine.arch
             block = 1 << table.level_shift(2)
             start = arch.ram_base & ~(block - 1)
-            table.map(start, start, arch.ram_base + self.machine.ram_size - start, level=2, attributes=S2_LEAF)
+            table.map(
+                start, start, arch.ram_base + self.machine.ram_size - start, level=2, attributes=S2_LEAF
+            )
         return table
 
     def stage2_fields(self, table: Matt, **changes: int) -> dict[str, int]:
         """TECTE fields of a stage 2 table."""
         sl0 = {12: {2: 0, 1: 1, 0: 2}, 14: {3: 0, 2: 1, 1: 2}, 16: {3: 0, 2: 1, 1: 2}}
         return {
-            "NS_S2_TSZ": 64 - table.va_bits, "NS_S2_TG": {12: 0, 16: 1, 14: 2}[table.shift], "S2_PAS": 5,
-            "NS_S2_SL": sl0[table.shift][table.start_level], "S2_AA64": 1, "S2_FBR": 1,
+            "NS_S2_TSZ": 64 - table.va_bits,
+            "NS_S2_TG": {12: 0, 16: 1, 14: 2}[table.shift],
+            "S2_PAS": 5,
+            "NS_S2_SL": sl0[table.shift][table.start_level],
+            "S2_AA64": 1,
+            "S2_FBR": 1,
             "NS_S2_MATT": address_field(TECTE, "NS_S2_MATT", table.root),
-        } | changes  # fmt: skip
+        } | changes
 
     # ---- questions ----------------------------------------------------------------------------------------------
 
-    def ask(self, uba: int, length: int = 8, access: Access = Access.READ, *, tid: int = TID, tag: int = 0,
-            token: int | None = None, e: int = 1, privileged: bool = True, instruction: bool = False) -> Answer:  # fmt: skip
+    def ask(
+        self,
+        uba: int,
+        length: int = 8,
+        access: Access = Access.READ,
+        *,
+        tid: int = TID,
+        tag: int = 0,
+        token: int | None = None,
+        e: int = 1,
+        privileged: bool = True,
+        instruction: bool = False,
+    ) -> Answer:
         """The device's answer, without side effects."""
         text = (
             f"eid={tag:#x},tid={tid:#x},uba={uba:#x},len={length:#x},access={_ACCESS[access]},e-bit={e},"
@@ -153,14 +202,27 @@ class Lab:
         ram_base = self.machine.arch.ram_base
         return BytesImage(self.machine.read_memory(ram_base, self.machine.ram_size), ram_base)
 
-    def predict(self, state: State, uba: int, length: int = 8, access: Access = Access.READ, *, tid: int = TID,
-                tag: int = 0, token: int | None = None, e: int = 1, privileged: bool = True,
-                instruction: bool = False, image: Any = None) -> tuple[Answer, Verdict]:  # fmt: skip
+    def predict(
+        self,
+        state: State,
+        uba: int,
+        length: int = 8,
+        access: Access = Access.READ,
+        *,
+        tid: int = TID,
+        tag: int = 0,
+        token: int | None = None,
+        e: int = 1,
+        privileged: bool = True,
+        instruction: bool = False,
+        image: Any = None,
+    ) -> tuple[Answer, Verdict]:
         """The reference model's answer to the same request."""
         verdict = resolve(
-            image or LiveMemory(self.machine), state,
+            image or LiveMemory(self.machine),
+            state,
             Request(tag, tid, uba, length, access, token, e, privileged, instruction, no_stall=True),
-        )  # fmt: skip
+        )
         if verdict.extents and (verdict.allowed_bytes or not verdict.refusal):
             first = verdict.extents[0]
             return Answer("ok", "", first.pa, first.length), verdict
@@ -169,7 +231,9 @@ class Lab:
         status = "razwi" if verdict.outcome is Outcome.RAZWI else "fault"
         return Answer(status, event, 0, 0), verdict
 
-    def agree(self, state: State, uba: int, length: int = 8, access: Access = Access.READ, **how: Any) -> Answer:
+    def agree(
+        self, state: State, uba: int, length: int = 8, access: Access = Access.READ, **how: Any
+    ) -> Answer:
         """Ask both; assert that they agree; the device's answer."""
         got = self.ask(uba, length, access, **how)
         want, verdict = self.predict(state, uba, length, access, **how)
@@ -194,9 +258,9 @@ class LiveMemory:
 
     def read(self, addr: int, length: int) -> bytes:
         """Exactly ``length`` bytes of RAM."""
-        from ummulab.memory import MemoryReadError
-
         at = addr - self._base
+        if addr + length <= FLASH_SIZE:
+            return bytes(length)
         if at < 0 or at + length > self._size:
             raise MemoryReadError(addr, length)
         return bytes(self._view[at : at + length])

@@ -98,7 +98,8 @@ static void tlbi_range(UmmuState *s, const uint64_t w[CMD_WORDS],
     inv->leaf = FIELD_EX64(w[0], CMD_TLBI_RANGE_W0, LEAF);
 }
 
-static unsigned cmd_tlbi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS])
+static unsigned cmd_tlbi(UmmuState *s, uint64_t slot,
+                         const uint64_t w[CMD_WORDS])
 {
     uint16_t row = tlbi_rows[FIELD_EX64(w[0], CMD_W0, OPCODE)];
     UmmuTlbInv inv = {
@@ -115,7 +116,8 @@ static unsigned cmd_tlbi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS
         .vmid = FIELD_EX64(w[0], CMD_TLBI_OS_ASID_U_W0, VMID),
     };
 
-    inv.tag_first = inv.tag_last = FIELD_EX64(w[2], CMD_TECTE_TAG_W2, TECTE_TAG);
+    inv.tag_first = FIELD_EX64(w[2], CMD_TECTE_TAG_W2, TECTE_TAG);
+    inv.tag_last = inv.tag_first;
     if (row & TLBI_RANGE) {
         tlbi_range(s, w, &inv);
     }
@@ -148,12 +150,14 @@ void ummu_plbi_range(uint64_t addr, unsigned log2, UmmuPlbInv *inv)
     inv->last = MIN(addr + size - 1, top);
 }
 
-static unsigned cmd_plbi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS])
+static unsigned cmd_plbi(UmmuState *s, uint64_t slot,
+                         const uint64_t w[CMD_WORDS])
 {
     UmmuPlbInv inv = { .by_tag = true };
     uint8_t opcode = FIELD_EX64(w[0], CMD_W0, OPCODE);
 
-    inv.tag_first = inv.tag_last = FIELD_EX64(w[2], CMD_TECTE_TAG_W2, TECTE_TAG);
+    inv.tag_first = FIELD_EX64(w[2], CMD_TECTE_TAG_W2, TECTE_TAG);
+    inv.tag_last = inv.tag_first;
     if (opcode != UMMU_CMD_PLBI_OS_EID) {
         inv.by_tid = true;
         inv.tid = FIELD_EX64(w[0], CMD_PLBI_OS_EIDTID_W0, TID);
@@ -176,7 +180,7 @@ static unsigned cmd_plbi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS
 
 /* ---- CFGI --------------------------------------------------------------- */
 
-/* Translations and permissions found through the configuration being dropped. */
+/* Translations and permissions that were found through the configuration. */
 static void cfgi_dependents(UmmuState *s, const UmmuCfgInv *cfg)
 {
     const UmmuTlbInv tlb = {
@@ -195,7 +199,7 @@ static void cfgi_dependents(UmmuState *s, const UmmuCfgInv *cfg)
     ummu_plb_invalidate(s, &plb);
 }
 
-/* 2^(RANGE + 1) tags, aligned; 30 and 31 are everything, in 64-bit arithmetic. */
+/* 2^(RANGE + 1) aligned tags in 64-bit arithmetic; 30 and 31 are everything. */
 static void cfgi_tect_range(const uint64_t w[CMD_WORDS], UmmuCfgInv *inv)
 {
     unsigned range = FIELD_EX64(w[0], CMD_CFGI_TECT_RANGE_W0, RANGE);
@@ -210,7 +214,8 @@ static void cfgi_tect_range(const uint64_t w[CMD_WORDS], UmmuCfgInv *inv)
     inv->tag_last = inv->tag_first + count - 1;
 }
 
-static unsigned cmd_cfgi(UmmuState *s, uint64_t slot, const uint64_t w[CMD_WORDS])
+static unsigned cmd_cfgi(UmmuState *s, uint64_t slot,
+                         const uint64_t w[CMD_WORDS])
 {
     uint8_t opcode = FIELD_EX64(w[0], CMD_W0, OPCODE);
     bool tect = opcode == UMMU_CMD_CFGI_TECT ||
@@ -343,7 +348,7 @@ static unsigned cmd_sync(UmmuState *s, uint64_t slot,
 typedef unsigned UmmuCommandFn(UmmuState *s, uint64_t slot,
                                const uint64_t w[CMD_WORDS]);
 
-/* CMD_RESUME (0x44) is defined but never used: illegal, like all unknown codes. */
+/* CMD_RESUME (0x44) is defined but never used: illegal, as all unknown codes. */
 static UmmuCommandFn *const commands[256] = {
     [UMMU_CMD_SYNC] = cmd_sync,
     [UMMU_CMD_STALL_RESUME] = cmd_stall_resume,

@@ -352,7 +352,8 @@ static const struct {
     { "inject-resume-delay-ns", offsetof(UmmuState, inject.resume_delay_ns) },
     { "inject-sync-delay-ns", offsetof(UmmuState, inject.sync_delay_ns) },
 }, words32[] = {
-    { "inject-table-error-kinds", offsetof(UmmuState, inject.table_error_kinds) },
+    { "inject-table-error-kinds",
+      offsetof(UmmuState, inject.table_error_kinds) },
     { "inject-drop-resumes", offsetof(UmmuState, inject.drop_resumes) },
     { "query-tag", offsetof(UmmuState, query.tag) },
     { "query-tid", offsetof(UmmuState, query.tid) },
@@ -394,7 +395,8 @@ void ummu_debug_init(Object *core)
                                        OBJ_PROP_FLAG_READ);
     }
     object_property_add_str(core, "pending-stalls", ummu_get_stalls, NULL);
-    object_property_add_str(core, "translate-request", NULL, ummu_set_translate);
+    object_property_add_str(core, "translate-request", NULL,
+                            ummu_set_translate);
     object_property_add_bool(core, "inject-eventq-full", ummu_get_eventq_full,
                              ummu_set_eventq_full);
 }

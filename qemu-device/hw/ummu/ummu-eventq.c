@@ -32,8 +32,8 @@ enum {
     FILL_EID = 1 << 8,      /* EID instead of the tag: none exists */
     FILL_REASON = 1 << 9,
 
-    FILL_ADDRESS_FAULT = FILL_TAG | FILL_TID | FILL_IADDR | FILL_CLS | FILL_RNW |
-                         FILL_PRIV | FILL_STALL,
+    FILL_ADDRESS_FAULT = FILL_TAG | FILL_TID | FILL_IADDR | FILL_CLS |
+                         FILL_RNW | FILL_PRIV | FILL_STALL,
     FILL_MAPT_FAULT = FILL_TAG | FILL_TID | FILL_IADDR | FILL_RNW,
     FILL_CONFIG_FAULT = FILL_TAG | FILL_TID | FILL_IADDR,
     FILL_FETCH_ABORT = FILL_TAG | FILL_TID | FILL_FTADDR,
@@ -149,7 +149,7 @@ static uint32_t ummu_eventq_used(const UmmuState *s)
             UMMU_REG_FIELD(s, UMMU_EVENT_QUE_CI, RD_IDX_WRAP)) & mask;
 }
 
-/* More entries than the ring has is a wrong CI: treat as full, never overwrite. */
+/* More entries than the ring has: a wrong CI.  Full, never overwrite. */
 static bool ummu_eventq_full(const UmmuState *s)
 {
     return s->inject.eventq_full ||
@@ -241,7 +241,7 @@ void ummu_glb_err_raise(UmmuState *s, uint32_t bit_mask)
 
 /* ---- interrupts --------------------------------------------------------- */
 
-/* A message that failed is an error itself; its own failure is not announced. */
+/* A failed message is an error itself; its own failure is not announced. */
 static void ummu_interrupt_failed(UmmuState *s, UmmuVector vec)
 {
     if (vec == UMMU_VEC_EVENTQ) {

@@ -5,15 +5,15 @@
  *
  * DOC: parts
  *
- *   ummu.c        QOM, properties, reset, clients      ummu-tables.c  TECT, TCT
- *   ummu-regs.c   register frame                       ummu-walk.c    MATT
- *   ummu-mem.c    guest memory, interrupts             ummu-mapt.c    MAPT
- *   ummu-mcmdq.c  kernel command queues                ummu-cache.c   config, TLB, PLB
- *   ummu-command.c what their commands do
- *   ummu-ucmdq.c  user command queues                  ummu-resolve.c one request
- *   ummu-eventq.c event records, GLB_ERR               ummu-stall.c   stalled requests
- *   ummu-kv.c     DstEID look-up                       ummu-pmu.c     counters
- *   ummu-pci.c    bus wrapper                          ummu-debug.c   introspection
+ *   ummu.c         properties, reset, clients    ummu-tables.c   TECT, TCT
+ *   ummu-regs.c    register frame                ummu-walk.c     MATT
+ *   ummu-mem.c     guest memory, messages        ummu-mapt.c     MAPT
+ *   ummu-mcmdq.c   kernel command queues         ummu-cache.c    config, TLB, PLB
+ *   ummu-command.c what their commands do        ummu-resolve.c  one request
+ *   ummu-ucmdq.c   user command queues           ummu-stall.c    stalled requests
+ *   ummu-eventq.c  events, errors, interrupts    ummu-pmu.c      counters
+ *   ummu-kv.c      DstEID look-up                ummu-debug.c    introspection
+ *   ummu-pci.c     bus wrapper                   ummu-vmstate.c  saved state
  *
  * DOC: locking and order
  *
@@ -58,7 +58,7 @@ OBJECT_DECLARE_SIMPLE_TYPE(UmmuState, UMMU_CORE)
 #define UMMU_CTRL_PAGE_BASE    0x20000u
 #define UMMU_MCMDQ_MAX         256
 #define UMMU_UQUEUE_MAX        65536
-#define UMMU_RING_LOG2_MAX     19        /* largest exponent of MCMDQ and EVENTQ */
+#define UMMU_RING_LOG2_MAX     19   /* largest exponent of MCMDQ and EVENTQ */
 #define UMMU_KV_SLOTS_MAX      (8 * 256 + 256)
 #define UMMU_TID_BITS          20
 #define UMMU_MAPT_ADDR_BITS    48
@@ -210,13 +210,13 @@ typedef enum UmmuFetchKind {
     UMMU_FETCH_KINDS,
 } UmmuFetchKind;
 
-/* Fault injection; all zero = off.  Set through QOM, part of the saved state. */
+/* Fault injection; all zero = off.  Set through QOM, saved, off at reset. */
 typedef struct UmmuInject {
-    uint64_t table_error_nth;      /* n-th matching table read fails; counts down */
+    uint64_t table_error_nth;      /* n-th matching read fails; counts down */
     uint32_t table_error_kinds;    /* mask of 1 << UmmuFetchKind; 0 = all */
     bool eventq_full;              /* treat the event queue as full */
     uint32_t drop_resumes;         /* ignore the next n CMD_STALL_RESUME */
-    uint64_t resume_delay_ns;      /* deliver stall answers late (virtual time) */
+    uint64_t resume_delay_ns;      /* stall answers come late (virtual) */
     uint64_t sync_delay_ns;        /* complete CMD_SYNC late (virtual time) */
 } UmmuInject;
 
@@ -235,9 +235,9 @@ typedef enum UmmuVector {
 } UmmuVector;
 
 typedef struct UmmuBusOps {
-    /* Raise the bus's own interrupt (MSI-X); used when no USI address is set. */
+    /* Raise the bus's own interrupt (MSI-X): no USI address is set. */
     void (*notify)(void *bus, UmmuVector vec);
-    /* 32-bit message write to a doorbell; MMIO is allowed here and only here. */
+    /* 32-bit message write to a doorbell; MMIO is allowed only here. */
     MemTxResult (*message)(void *bus, uint64_t addr, uint32_t data);
 } UmmuBusOps;
 
@@ -264,9 +264,9 @@ struct UmmuState {
 
     UmmuConfig cfg;
 
-    MemoryRegion frame;            /* whole BAR0: registers, PMU, control pages */
-    AddressSpace *dma_as;          /* by the bus wrapper; NULL once it is gone */
-    DeviceState *bus_dev;          /* the bus function: unplug is refused there */
+    MemoryRegion frame;            /* registers, PMU, control pages */
+    AddressSpace *dma_as;          /* from the wrapper; NULL once it is gone */
+    DeviceState *bus_dev;          /* the bus function, refuses its unplug */
     const UmmuBusOps *bus_ops;
     void *bus;
     char *name;                    /* of the bus function, for trace and log */
@@ -289,7 +289,7 @@ struct UmmuState {
     UmmuCounters cnt;
     UmmuDebugQuery query;
     UmmuInject inject;
-    bool probing;                  /* translate without side effects is running */
+    bool probing;                  /* a resolution without side effects runs */
 
     QLIST_HEAD(, UmmuClient) clients;
     Error *unplug_blocker;         /* set while there are clients */
@@ -307,7 +307,7 @@ static inline uint64_t ummu_reg64(const UmmuState *s, hwaddr offset)
     return s->regs[offset / 4] | (uint64_t)s->regs[offset / 4 + 1] << 32;
 }
 
-/* Value of one field of a 32-bit register: UMMU_REG_FIELD(s, UMMU_CTRL0, UMMU_EN) */
+/* Value of one register field: UMMU_REG_FIELD(s, UMMU_CTRL0, UMMU_EN) */
 #define UMMU_REG_FIELD(s, reg, field) \
     FIELD_EX32(ummu_reg32((s), A_##reg), reg, field)
 #define UMMU_REG64_FIELD(s, reg, field) \
@@ -315,8 +315,9 @@ static inline uint64_t ummu_reg64(const UmmuState *s, hwaddr offset)
 
 bool ummu_enabled(const UmmuState *s);          /* CTRL0.UMMU_EN */
 bool ummu_eventq_enabled(const UmmuState *s);   /* CTRL0.EVENTQ_EN */
-bool ummu_mapt_enabled(const UmmuState *s);     /* CTRL0.MAPT_EN and capability */
-bool ummu_positive_plb(const UmmuState *s);     /* CTRL2.POSITIVE_PLB, capability */
+/* These two need the capability as well. */
+bool ummu_mapt_enabled(const UmmuState *s);     /* CTRL0.MAPT_EN */
+bool ummu_positive_plb(const UmmuState *s);     /* CTRL2.POSITIVE_PLB */
 
 static inline bool ummu_cap_s1(const UmmuState *s) { return s->cfg.s1; }
 static inline bool ummu_cap_s2(const UmmuState *s) { return s->cfg.s2; }
@@ -333,7 +334,7 @@ static inline unsigned ummu_cap_oas(const UmmuState *s)
     return s->cfg.oas_bits;
 }
 static inline unsigned ummu_cap_httu(const UmmuState *s) { return s->cfg.httu; }
-/* TGS/TG coding of TCTE and TECTE: 0 = 4K, 1 = 64K, 2 = 16K; 3 is never legal. */
+/* TGS/TG of TCTE and TECTE: 0 = 4K, 1 = 64K, 2 = 16K; 3 is never legal. */
 bool ummu_cap_granule(const UmmuState *s, unsigned tg);
 
 uint64_t ummu_tect_base(const UmmuState *s);
@@ -342,7 +343,7 @@ unsigned ummu_tect_log2size(const UmmuState *s);
 
 void ummu_regs_init(UmmuState *s);
 void ummu_regs_reset(UmmuState *s);        /* reset values and capabilities */
-/* Recompute what follows from registers after a load; -1 on impossible values. */
+/* Check a loaded image and recompute what follows from it; < 0: refused. */
 int ummu_regs_post_load(UmmuState *s);
 
 /* Name and image of register number @i (introspection); NULL past the last. */
@@ -373,7 +374,7 @@ MemTxResult ummu_table_cmpxchg64(UmmuState *s, uint64_t addr, uint64_t old,
 MemTxResult ummu_mem_write(UmmuState *s, uint64_t addr, const void *buf,
                            size_t len);
 /*
- * 32-bit message: interrupt doorbell or RAM, never a register of a PCI function.
+ * 32-bit message: interrupt doorbell or RAM, no register of a PCI function.
  */
 MemTxResult ummu_message(UmmuState *s, uint64_t addr, uint32_t data);
 const char *ummu_fetch_kind_name(UmmuFetchKind kind);
@@ -383,7 +384,7 @@ const char *ummu_fetch_kind_name(UmmuFetchKind kind);
 typedef struct UmmuEvent {
     uint8_t code;                  /* UMMU_EVT_* */
     bool rnw, ind, pnu;            /* access: read, instruction, privileged */
-    uint8_t cls;                   /* 0 TCT fetch, 1 table walk, 2 input address */
+    uint8_t cls;                   /* 0 TCT fetch, 1 table walk, 2 input */
     bool nsipa, s2, stall, ttrnw;
     uint32_t tid;
     uint16_t tag;
@@ -419,7 +420,7 @@ bool ummu_kv_lookup(UmmuState *s, uint64_t eid_lo, uint64_t eid_hi,
 typedef enum UmmuKvResult {
     UMMU_KV_OK,
     UMMU_KV_DUPLICATE,             /* EID bound already: first binding stays */
-    UMMU_KV_BAD_INDEX,             /* beyond the last slot, or wrong hash bucket */
+    UMMU_KV_BAD_INDEX,             /* beyond the last slot, or wrong bucket */
     UMMU_KV_NOT_FOUND,
     UMMU_KV_SLOT_USED,             /* slot belongs to another EID */
     UMMU_KV_ABORT,                 /* slot could not be written */
@@ -468,10 +469,11 @@ void ummu_ucmdq_reset(UmmuState *s);
 
 /* Event selectors of the PMU that the model can count. */
 enum {
-    UMMU_PMU_PPTW_REQ = UMMU_PMU_EV_TCU_PPTW_REQ_NUM,           /* MAPT walks */
-    UMMU_PMU_CNTX_MISS = UMMU_PMU_EV_TCU_CNTX_CACHE_MISS_NUM,   /* TECTE, TCTE */
+    UMMU_PMU_PPTW_REQ = UMMU_PMU_EV_TCU_PPTW_REQ_NUM,  /* MAPT walks */
+    UMMU_PMU_CNTX_MISS = UMMU_PMU_EV_TCU_CNTX_CACHE_MISS_NUM,
     UMMU_PMU_CMD_SEND = UMMU_PMU_EV_SWIF_CMD_SEND_NUM,
-    UMMU_PMU_TLB_HIT = UMMU_PMU_EV_TBU_TLB_CACHE_HIT_RATE,  /* CNT0 hits, CNT1 all */
+    /* Rates: CNT0 hits, CNT1 look-ups. */
+    UMMU_PMU_TLB_HIT = UMMU_PMU_EV_TBU_TLB_CACHE_HIT_RATE,
     UMMU_PMU_PLB_HIT = UMMU_PMU_EV_TBU_PLB_CACHE_HIT_RATE,
     UMMU_PMU_KV_HIT = UMMU_PMU_EV_UBIF_KV_CACHE_HIT_RATE,
     UMMU_PMU_REQ = UMMU_PMU_EV_REQ_RATE,
@@ -505,7 +507,7 @@ extern const VMStateDescription vmstate_ummu;
 /* ---- life cycle, for the bus wrapper (ummu.c) --------------------------- */
 
 void ummu_reset_enter(UmmuState *s);       /* own state, no effect on others */
-void ummu_reset_hold(UmmuState *s);        /* tell clients: stalls have failed */
+void ummu_reset_hold(UmmuState *s);        /* clients: stalls have failed */
 
 /* ---- caches (ummu-cache.c) ---------------------------------------------- */
 
@@ -552,7 +554,7 @@ struct UmmuPlbInv {
     uint32_t tag_first, tag_last;
     bool by_tid;
     uint32_t tid;
-    bool by_range;                 /* entry's own range overlaps [first, last] */
+    bool by_range;                 /* own range overlaps [first, last] */
     uint64_t first, last;
     bool by_next;                  /* came from this next-level table */
     uint16_t next_index;
@@ -591,15 +593,15 @@ uint8_t ummu_peek_tcte(UmmuState *s, uint32_t tag, uint32_t tid,
 void ummu_stall_init(UmmuState *s);
 void ummu_stall_free(UmmuState *s);
 /*
- * CMD_STALL_RESUME; false for an unknown STAG or another tag.  The answer reaches
- * the client inject.resume_delay_ns later (0: next main loop turn).
+ * CMD_STALL_RESUME; false for an unknown STAG or another tag.  The answer
+ * reaches the client inject.resume_delay_ns later (0: next main loop turn).
  */
 bool ummu_stall_resume(UmmuState *s, uint16_t stag, uint32_t tag, bool retry);
 unsigned ummu_stall_terminate(UmmuState *s, uint32_t tag);  /* CMD_STALL_TERM */
-unsigned ummu_stall_fail_all(UmmuState *s);                 /* reset, UMMU_EN = 0 */
+unsigned ummu_stall_fail_all(UmmuState *s);           /* reset, UMMU_EN = 0 */
 void ummu_stall_forget_client(UmmuClient *c);
 unsigned ummu_stall_count(UmmuState *s);
-/* One line per stalled request for introspection: "stag=.. tag=.. tid=.. ..." */
+/* Introspection, one line per stalled request: "stag=.. tag=.. tid=.. ..." */
 void ummu_stall_describe(UmmuState *s, GString *out);
 /* Saved as VMSTATE_STRUCT_POINTER(stalls); opaque is UmmuStalls. */
 extern const VMStateDescription vmstate_ummu_stalls;

@@ -29,7 +29,7 @@ static gboolean ummu_kv_key_equal(gconstpointer a, gconstpointer b)
     return x->eid_lo == y->eid_lo && x->eid_hi == y->eid_hi;
 }
 
-/* CRC-32, most significant bit first, from the top byte of the EID downwards. */
+/* CRC-32, most significant bit first, from the EID's top byte downwards. */
 uint32_t ummu_kv_hash(uint64_t eid_lo, uint64_t eid_hi, uint32_t seed)
 {
     uint32_t crc = seed;
@@ -54,9 +54,10 @@ uint32_t ummu_kv_hash(uint64_t eid_lo, uint64_t eid_hi, uint32_t seed)
  */
 static uint64_t ummu_kv_slot_addr(UmmuState *s, uint32_t index)
 {
-    uint32_t kv_slots = UMMU_REG_FIELD(s, UMMU_DSTEID_KV_TABLE_BASE_CFG, DEPTH) *
-                        UMMU_REG_FIELD(s, UMMU_DSTEID_KV_TABLE_BASE_CFG,
-                                       BANK_NUM);
+    uint32_t cfg = ummu_reg32(s, A_UMMU_DSTEID_KV_TABLE_BASE_CFG);
+    uint32_t kv_slots =
+        FIELD_EX32(cfg, UMMU_DSTEID_KV_TABLE_BASE_CFG, DEPTH) *
+        FIELD_EX32(cfg, UMMU_DSTEID_KV_TABLE_BASE_CFG, BANK_NUM);
     uint64_t kv = ummu_reg64(s, A_UMMU_DSTEID_KV_TABLE_BASE) &
                   R_UMMU_DSTEID_KV_TABLE_BASE_ADDR_MASK;
     uint64_t cam = ummu_reg64(s, A_UMMU_DSTEID_CAM_TABLE_BASE) &
@@ -66,22 +67,25 @@ static uint64_t ummu_kv_slot_addr(UmmuState *s, uint32_t index)
         return kv ? kv + (uint64_t)index * KV_ENTRY_SIZE : 0;
     }
     index -= kv_slots;
-    if (cam && index < UMMU_REG_FIELD(s, UMMU_DSTEID_CAM_TABLE_BASE_CFG, DEPTH)) {
+    cfg = ummu_reg32(s, A_UMMU_DSTEID_CAM_TABLE_BASE_CFG);
+    if (cam && index < FIELD_EX32(cfg, UMMU_DSTEID_CAM_TABLE_BASE_CFG, DEPTH)) {
         return cam + (uint64_t)index * KV_ENTRY_SIZE;
     }
     return 0;
 }
 
-/* A KV slot must lie in the banks of the EID's hash, or hardware cannot find it. */
+/* Hardware finds a KV slot only among the banks of its EID's hash. */
 static bool ummu_kv_bucket_ok(UmmuState *s, const UmmuKvEntry *e)
 {
     uint32_t banks = UMMU_REG_FIELD(s, UMMU_DSTEID_KV_TABLE_BASE_CFG, BANK_NUM);
     uint32_t depth = UMMU_REG_FIELD(s, UMMU_DSTEID_KV_TABLE_BASE_CFG, DEPTH);
-    unsigned width = UMMU_REG_FIELD(s, UMMU_DSTEID_KV_TABLE_HASH_CFG0, HASH_WIDTH);
+    uint32_t cfg0 = ummu_reg32(s, A_UMMU_DSTEID_KV_TABLE_HASH_CFG0);
+    unsigned width = FIELD_EX32(cfg0, UMMU_DSTEID_KV_TABLE_HASH_CFG0,
+                                HASH_WIDTH);
     uint32_t hash;
 
-    /* Only the CRC is documented bit by bit; other selections are not checked. */
-    if (UMMU_REG_FIELD(s, UMMU_DSTEID_KV_TABLE_HASH_CFG0, HASH_SEL) != 1 ||
+    /* Only the CRC is documented bit by bit; others are not checked. */
+    if (FIELD_EX32(cfg0, UMMU_DSTEID_KV_TABLE_HASH_CFG0, HASH_SEL) != 1 ||
         width > 2 || !banks || e->kv_index >= banks * depth) {
         return true;
     }
@@ -167,7 +171,7 @@ UmmuKvResult ummu_kv_delete(UmmuState *s, uint64_t eid_lo, uint64_t eid_hi,
         ummu_guest_error(s, "DELETE_KVTBL of an unknown EID");
         res = UMMU_KV_NOT_FOUND;
     } else {
-        /* The binding goes by EID; a wrong tag or slot must not keep it alive. */
+        /* A binding goes by EID; a wrong tag or slot does not keep it alive. */
         if (e->tag != tag || e->kv_index != kv_index) {
             ummu_guest_error(s, "DELETE_KVTBL names tag %u slot %u, bound are "
                              "tag %u slot %u", tag, kv_index, e->tag,

@@ -176,10 +176,11 @@ static void mcmdq_enable(UmmuState *s, unsigned qi)
 {
     UmmuMcmdq *q = &s->mcmdq[qi];
 
-    if (FIELD_EX64(q->base, MCMDQ_BASE, LOG2SIZE) > UMMU_RING_LOG2_MAX) {
-        ummu_guest_error(s, "MCMDQ %u LOG2SIZE %u exceeds the limit, used as %u",
-                         qi, (unsigned)FIELD_EX64(q->base, MCMDQ_BASE, LOG2SIZE),
-                         UMMU_RING_LOG2_MAX);
+    unsigned log2 = FIELD_EX64(q->base, MCMDQ_BASE, LOG2SIZE);
+
+    if (log2 > UMMU_RING_LOG2_MAX) {
+        ummu_guest_error(s, "MCMDQ %u LOG2SIZE %u exceeds the limit, used as "
+                         "%u", qi, log2, UMMU_RING_LOG2_MAX);
     }
     /* Off and on again leaves an error behind. */
     q->ci = FIELD_DP32(q->ci, MCMDQ_CI, ERR,

@@ -4,8 +4,8 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Eight counter pairs in their own block behind the register frame.  Number
- * events count in CNT0; rate events count hits in CNT0 and all look-ups in CNT1.
- * A filter compares TokenID and TECTE_TAG where the mask has ones.
+ * events count in CNT0; rate events count hits in CNT0 and all look-ups in
+ * CNT1.  A filter compares TokenID and TECTE_TAG where the mask has ones.
  */
 #include "qemu/osdep.h"
 #include "qemu/host-utils.h"
@@ -36,15 +36,17 @@ void ummu_pmu_update_active(UmmuState *s)
     }
 }
 
-static bool pmu_filter_match(const UmmuPmuCounter *c, uint32_t tag, uint32_t tid)
+static bool pmu_filter_match(const UmmuPmuCounter *c, uint32_t tag,
+                             uint32_t tid)
 {
-    uint32_t tid_mask = FIELD_EX32(c->filt_msk[0], UMMU_PMU_FILT_MSK_L, TOKEN_ID);
-    uint32_t tag_mask = FIELD_EX32(c->filt_msk[1], UMMU_PMU_FILT_MSK_H, TECT_TAG);
+    uint32_t tid_wrong = tid ^ FIELD_EX32(c->filt_cond[0],
+                                          UMMU_PMU_FILT_COND_L, TOKEN_ID);
+    uint32_t tag_wrong = tag ^ FIELD_EX32(c->filt_cond[1],
+                                          UMMU_PMU_FILT_COND_H, TECT_TAG);
 
-    return !((tid ^ FIELD_EX32(c->filt_cond[0], UMMU_PMU_FILT_COND_L, TOKEN_ID))
-             & tid_mask) &&
-           !((tag ^ FIELD_EX32(c->filt_cond[1], UMMU_PMU_FILT_COND_H, TECT_TAG))
-             & tag_mask);
+    tid_wrong &= FIELD_EX32(c->filt_msk[0], UMMU_PMU_FILT_MSK_L, TOKEN_ID);
+    tag_wrong &= FIELD_EX32(c->filt_msk[1], UMMU_PMU_FILT_MSK_H, TECT_TAG);
+    return !tid_wrong && !tag_wrong;
 }
 
 static void pmu_overflow(UmmuState *s, UmmuPmuCounter *c, uint32_t bits)
@@ -148,11 +150,13 @@ static bool pmu_find_counter(UmmuPmuCounter *c, hwaddr off, PmuReg *r)
         return true;
     case UMMU_PMU_FILT_COND_L:
     case UMMU_PMU_FILT_COND_H:
-        *r = (PmuReg){ .w32 = &c->filt_cond[(off & 4) / 4], .mask = UINT32_MAX };
+        *r = (PmuReg){ .w32 = &c->filt_cond[(off & 4) / 4],
+                       .mask = UINT32_MAX };
         return true;
     case UMMU_PMU_FILT_MSK_L:
     case UMMU_PMU_FILT_MSK_H:
-        *r = (PmuReg){ .w32 = &c->filt_msk[(off & 4) / 4], .mask = UINT32_MAX };
+        *r = (PmuReg){ .w32 = &c->filt_msk[(off & 4) / 4],
+                       .mask = UINT32_MAX };
         return true;
     case UMMU_PMU_CNT0:
     case UMMU_PMU_CNT1:
@@ -164,7 +168,7 @@ static bool pmu_find_counter(UmmuPmuCounter *c, hwaddr off, PmuReg *r)
     }
 }
 
-/* Register of its own width, or half of a 64-bit one (then @shift says which). */
+/* A register of its own width, or half of a 64-bit one: @shift says which. */
 static bool pmu_find(UmmuState *s, hwaddr off, unsigned size, PmuReg *r,
                      unsigned *shift)
 {
@@ -193,8 +197,8 @@ uint64_t ummu_pmu_read(UmmuState *s, hwaddr off, unsigned size)
     uint64_t val;
 
     if (!pmu_find(s, off, size, &r, &shift)) {
-        ummu_guest_error(s, "bad read of %u bytes at PMU offset 0x%" HWADDR_PRIx,
-                         size, off);
+        ummu_guest_error(s, "bad read of %u bytes at PMU offset 0x%"
+                         HWADDR_PRIx, size, off);
         return 0;
     }
     val = r.w64 ? *r.w64 >> shift : *r.w32;
@@ -232,8 +236,8 @@ void ummu_pmu_write(UmmuState *s, hwaddr off, uint64_t val, unsigned size)
     unsigned shift;
 
     if (!pmu_find(s, off, size, &r, &shift)) {
-        ummu_guest_error(s, "bad write of %u bytes at PMU offset 0x%" HWADDR_PRIx,
-                         size, off);
+        ummu_guest_error(s, "bad write of %u bytes at PMU offset 0x%"
+                         HWADDR_PRIx, size, off);
         return;
     }
     trace_ummu_reg_write(ummu_id(s), "PMU", off, size, val);
@@ -241,7 +245,7 @@ void ummu_pmu_write(UmmuState *s, hwaddr off, uint64_t val, unsigned size)
         *r.w64 = (size == 8 ? val : deposit64(*r.w64, shift, 32, val)) & r.mask;
     } else if (off % UMMU_PMU_COUNTER_STRIDE == UMMU_PMU_OVF_INT_STS &&
                off >= UMMU_PMU_COUNTER_STRIDE) {
-        *r.w32 &= val;             /* software clears bits, it cannot set them */
+        *r.w32 &= val;             /* software clears bits, it never sets them */
     } else {
         *r.w32 = val & r.mask;
     }

@@ -168,8 +168,8 @@ static void ummu_update_written(UmmuState *s, hwaddr offset, uint32_t flag,
         *reg &= ~flag;
     } else {
         *reg = old;
-        ummu_guest_error(s, "write to 0x%" HWADDR_PRIx " without the update flag",
-                         offset);
+        ummu_guest_error(s, "write to 0x%" HWADDR_PRIx " without the update "
+                         "flag", offset);
     }
 }
 
@@ -205,8 +205,10 @@ static void ummu_evtq_base_written(UmmuState *s, uint64_t old)
 
 static void ummu_uctx_base_written(UmmuState *s, uint64_t old)
 {
+    uint64_t base = ummu_reg64(s, A_UMMU_MAPT_CMDQ_CTXT_BADDR);
+
     ummu_check_exponent(s, "user queue context table",
-                        UMMU_REG64_FIELD(s, UMMU_MAPT_CMDQ_CTXT_BADDR, LOG2SIZE),
+                        FIELD_EX64(base, UMMU_MAPT_CMDQ_CTXT_BADDR, LOG2SIZE),
                         16);
 }
 
@@ -221,8 +223,8 @@ static void ummu_glb_err_resp_written(UmmuState *s, uint64_t old)
     uint32_t was_pending = old ^ ummu_reg32(s, A_UMMU_GLB_ERR);
 
     if (changed & ~was_pending) {
-        ummu_guest_error(s, "GLB_ERR_RESP acknowledges 0x%x, which is not pending",
-                         changed & ~was_pending);
+        ummu_guest_error(s, "GLB_ERR_RESP acknowledges 0x%x, which is not "
+                         "pending", changed & ~was_pending);
     }
 }
 
@@ -425,8 +427,8 @@ static uint64_t ummu_frame_size(const UmmuState *s)
 void ummu_regs_init(UmmuState *s)
 {
     ummu_regs_index();
-    memory_region_init_io(&s->frame, OBJECT(s), &ummu_frame_ops, s, "ummu-frame",
-                          ummu_frame_size(s));
+    memory_region_init_io(&s->frame, OBJECT(s), &ummu_frame_ops, s,
+                          "ummu-frame", ummu_frame_size(s));
 }
 
 /* ---- capabilities and reset --------------------------------------------- */

@@ -43,7 +43,8 @@ static bool uq_read_context(UmmuState *s, uint32_t qid, UqContext *c)
     c->addr = (ummu_reg64(s, A_UMMU_MAPT_CMDQ_CTXT_BADDR) &
                R_UMMU_MAPT_CMDQ_CTXT_BADDR_ADDR_MASK) +
               (uint64_t)qid * MAPT_CMDQ_CTX_SIZE;
-    if (ummu_table_read(s, c->addr, w, sizeof(w), UMMU_FETCH_UCTX) != MEMTX_OK) {
+    if (ummu_table_read(s, c->addr, w, sizeof(w),
+                        UMMU_FETCH_UCTX) != MEMTX_OK) {
         return false;
     }
     c->status_word = w[0];
@@ -223,8 +224,8 @@ static void uq_run(UmmuState *s, uint32_t qid)
     mask = (2u << c.cmd_log2) - 1;
     todo = (q->pi - q->ci) & mask;
     if (todo > (1u << c.cmd_log2)) {
-        ummu_guest_error(s, "user queue %u: PI 0x%x is more than a ring ahead of "
-                         "CI 0x%x", qid, q->pi, q->ci);
+        ummu_guest_error(s, "user queue %u: PI 0x%x is more than a ring ahead "
+                         "of CI 0x%x", qid, q->pi, q->ci);
     } else if (todo) {
         uq_consume(s, qid, &c, todo);
     }
@@ -293,7 +294,8 @@ void ummu_ucmdq_write(UmmuState *s, hwaddr off, uint64_t val, unsigned size)
     trace_ummu_user_write(ummu_id(s), qid, reg, val);
     if ((reg == A_UCMDQ_CI || reg == A_UCPLQ_PI) &&
         (q->state == UMMU_UQ_LIVE || q->state == UMMU_UQ_BLOCKED)) {
-        ummu_guest_error(s, "user queue %u: write to a device-owned index", qid);
+        ummu_guest_error(s, "user queue %u: write to a device-owned index",
+                         qid);
         return;
     }
     *r = val;

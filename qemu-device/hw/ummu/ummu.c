@@ -47,10 +47,11 @@ static bool ummu_check_limits(const UmmuConfig *c, Error **errp)
     unsigned i;
 
     for (i = 0; i < ARRAY_SIZE(limits); i++) {
-        if (limits[i].value < limits[i].min || limits[i].value > limits[i].max) {
-            error_setg(errp, "ummu: %s=%u is not in the range %u..%u",
-                       limits[i].name, limits[i].value, limits[i].min,
-                       limits[i].max);
+        const UmmuLimit *l = &limits[i];
+
+        if (l->value < l->min || l->value > l->max) {
+            error_setg(errp, "ummu: %s=%u is not in the range %u..%u", l->name,
+                       l->value, l->min, l->max);
             return false;
         }
     }
@@ -67,7 +68,7 @@ static bool ummu_check_combinations(const UmmuConfig *c, Error **errp)
         { !c->s1 && !c->s2,
           "s1=off and s2=off: a UMMU translates with at least one stage" },
         { !c->gran_4k && !c->gran_16k && !c->gran_64k,
-          "no translation granule: one of gran-4k, gran-16k, gran-64k must be on" },
+          "no translation granule: gran-4k, gran-16k or gran-64k must be on" },
         { c->hyp_s1 && !c->s1, "hyp-s1=on needs s1=on" },
         { c->min_tid > c->max_tid, "min-tid is larger than max-tid" },
         { c->max_tid >> c->tokenid_size,
@@ -131,7 +132,8 @@ static void ummu_realize(DeviceState *dev, Error **errp)
         return;
     }
     s->uq = g_new0(UmmuUqueue, s->cfg.user_queues);
-    s->sync_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, ummu_mcmdq_sync_expired, s);
+    s->sync_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, ummu_mcmdq_sync_expired,
+                                 s);
     ummu_kv_init(s);
     ummu_cache_init(s);
     ummu_stall_init(s);

@@ -24,11 +24,11 @@ typedef enum UmmuAccess {
 } UmmuAccess;
 
 typedef enum UmmuStatus {
-    UMMU_RES_OK,       /* [uba, uba + len) -> [pa, pa + len), all checks passed */
+    UMMU_RES_OK,       /* [uba, uba + len) -> [pa, pa + len), all checks pass */
     UMMU_RES_FAULT,    /* refused; event = architectural code or 0 (silent) */
     UMMU_RES_RAZWI,    /* TCTE.FBA = 0: read as zero / ignore write */
     UMMU_RES_STALLED,  /* kept; stall_done() will be called with this stag */
-    UMMU_RES_RETRY,    /* could not be kept (STALL_MAX, EVENTQ): "page fault" answer */
+    UMMU_RES_RETRY,    /* cannot be kept (STALL_MAX, EVENTQ): "page fault" */
 } UmmuStatus;
 
 typedef struct UmmuRequest {
@@ -50,21 +50,20 @@ typedef struct UmmuResult {
     uint8_t event;             /* event code when FAULT/STALLED */
     uint16_t stag;             /* when STALLED */
     uint64_t pa;               /* when OK */
-    uint64_t len;              /* OK/RAZWI: bytes covered from uba, 1..req.len;
-                                * FAULT: 0 */
+    uint64_t len;              /* OK/RAZWI: bytes from uba, 1..req.len; else 0 */
     uint64_t fault_addr;       /* first refused byte */
 } UmmuResult;
 
 /*
- * The core behind an object of TYPE_UMMU (the bus function holds the core, it is
- * not the core: link to TYPE_UMMU as Object and convert here).  NULL for any
+ * The core behind an object of TYPE_UMMU.  The bus function holds the core, it
+ * is not the core: link to TYPE_UMMU as Object and convert here.  NULL for any
  * other object.
  */
 UmmuState *ummu_from_object(Object *obj);
 
 /*
- * A client of a UMMU.  stall_done() runs from the main loop (bottom half), never
- * from inside ummu_translate(): retry = translate again, else fail the job.
+ * A client of a UMMU.  stall_done() runs from the main loop (bottom half),
+ * never from inside ummu_translate(): retry = translate again, else fail the job.
  */
 typedef struct UmmuClient UmmuClient;
 typedef struct UmmuClientOps {
@@ -91,7 +90,7 @@ AddressSpace *ummu_dma_as(UmmuState *s);
 
 /*
  * True if [pa, pa + len) is memory a client may touch: RAM-backed (guest RAM or
- * a VRAM BAR).  Device registers are refused, so DMA can never re-enter a model.
+ * a VRAM BAR).  Device registers are refused: DMA can never re-enter a model.
  */
 bool ummu_pa_is_memory(UmmuState *s, uint64_t pa, uint64_t len);
 
