@@ -91,7 +91,7 @@ def main() -> NoReturn:
         sys.exit(130)
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error of ours.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         sys.exit(141)
 
 

@@ -26,6 +26,7 @@ RECIPE_FILE = f"{FOLDER}/image.toml"
 MERGED = ("bin", "sbin", "lib", "lib64")
 FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "mnt")
 MODULES = "usr/lib/ummulab/modules"
+_APPLETS = re.compile(rb"(?:\[\0)?\[\[\0(?:[a-z0-9_.-]+\0){5}")
 
 
 def ensure(
@@ -148,11 +149,11 @@ def busybox_applets(program: bytes) -> list[str]:
     The program cannot be asked on a host of another architecture, and asking it in the guest, at every
     boot, would cost more than all other start-up work.  The table is a sorted list of C strings from "[" on.
     """
-    start = program.find(b"\0[\0[[\0")
-    if start < 0:
+    found = _APPLETS.search(program)
+    if not found:
         raise UserError("busybox-static: no applet table found in the program")
     names: list[str] = []
-    for raw in program[start + 1 :].split(b"\0"):
+    for raw in program[found.start() :].split(b"\0"):
         name = raw.decode("ascii", errors="replace")
         if not re.fullmatch(r"[a-z0-9_.\[-]+", name) or (names and name <= names[-1]):
             break

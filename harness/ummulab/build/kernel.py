@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guest kernel: Debian's Linux source, tinyconfig and the fragments in guest/kernel."""
+"""The guest kernel: Debian's Linux source and the fragments in guest/kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ummulab.build.paths import writable
 from ummulab.build.progress import Reporter, jobs, scaled
 from ummulab.errors import UserError
 
-RECIPE = 1
+RECIPE = 2
 SOURCE_PACKAGE = "linux-source-6.12"
 FOLDER = "guest/kernel"
 PACKAGES = ("make", "gcc", "libc6-dev", "flex", "bison", "bc", "perl", "xz-utils", "libelf-dev", "patch")
@@ -172,11 +172,12 @@ class Kernel:
         # In a folder of its own: .config must change only when its content does, or all is built again.
         scratch = writable(tree.output.with_name(f"{tree.output.name}-config"))
         make = [part if not str(part).startswith("O=") else f"O={scratch}" for part in make]
-        process.run([*make, "tinyconfig"], log, "configuring the guest kernel")
+        # allnoconfig with a preset: unlike tinyconfig and olddefconfig it leaves out what is on by default
+        # (keyboards, EFI, IPv6 …) and only shows up when one of our options makes it visible.
+        preset = scratch / "preset.config"
         lines = [f"# {k} is not set" if v == "n" else f"{k}={v}" for k, v in self._wanted.items()]
-        with (scratch / ".config").open("a") as file:
-            file.write("\n".join(lines) + "\n")
-        process.run([*make, "olddefconfig"], log, "configuring the guest kernel")
+        preset.write_text("\n".join(lines) + "\n")
+        process.run([*make, "allnoconfig", f"KCONFIG_ALLCONFIG={preset}"], log, "configuring the guest kernel")
         text = (scratch / ".config").read_text()
         lost = lost_options(self._wanted, parse_config(text))
         if lost:

@@ -201,8 +201,15 @@ class Spec:
 
 def _fields(rows: Iterable[Mapping[str, Any]], overlay: bool = False) -> tuple[Field, ...]:
     return tuple(
-        Field(r["name"], int(r.get("word", 0)), int(r["lsb"]), int(r["width"]), r.get("meaning", ""),
-              r.get("alias", ""), overlay)
+        Field(
+            r["name"],
+            int(r.get("word", 0)),
+            int(r["lsb"]),
+            int(r["width"]),
+            r.get("meaning", ""),
+            r.get("alias", ""),
+            overlay,
+        )
         for r in rows
     )
 
@@ -211,8 +218,13 @@ def _layout_args(name: str, size: int, unit: int, fields: tuple[Field, ...]) -> 
     for f in fields:
         if f.lsb + f.width > unit or (f.word + 1) * unit > size * 8:
             raise SpecError(f"{name}.{f.name} lies outside its structure")
-    return {"name": name, "size": size, "unit_bits": unit, "fields": fields,
-            "by_name": {f.name: f for f in fields}}
+    return {
+        "name": name,
+        "size": size,
+        "unit_bits": unit,
+        "fields": fields,
+        "by_name": {f.name: f for f in fields},
+    }
 
 
 def _structure(row: Mapping[str, Any]) -> Layout:
@@ -231,8 +243,16 @@ def _register(row: Mapping[str, Any]) -> Register:
         # Prose in the source ("0x0000B9EC (as QEMU with ...)"): the value comes first, or is ours to choose.
         head = reset.split()[0]
         reset = int(head, 16) if head.startswith("0x") else None
-    return Register(row["name"], row["offset"], row["width"], row["access"], reset,
-                    row.get("guard", "NONE"), _fields(row["fields"]), row.get("note", ""))
+    return Register(
+        row["name"],
+        row["offset"],
+        row["width"],
+        row["access"],
+        reset,
+        row.get("guard", "NONE"),
+        _fields(row["fields"]),
+        row.get("note", ""),
+    )
 
 
 def _banks(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bank]:
@@ -258,8 +278,13 @@ def _commands(data: Mapping[str, Any]) -> tuple[dict[str, Command], dict[str, tu
         # SSV (bit 11) shares its bit with no field that software sets; keep it only where free.
         taken = [f for f in own if f.word == 0]
         fields = tuple(f for f in fields if f.name != "SSV" or not any(t.mask & f.mask for t in taken))
-        out[row["name"]] = Command(**_layout_args(row["name"], size, unit, fields), opcode=row["opcode"],
-                                   meaning=row["meaning"], own_fields=own, groups=used)
+        out[row["name"]] = Command(
+            **_layout_args(row["name"], size, unit, fields),
+            opcode=row["opcode"],
+            meaning=row["meaning"],
+            own_fields=own,
+            groups=used,
+        )
     return out, groups
 
 
@@ -276,7 +301,7 @@ def _enum(values: Mapping[Any, Any]) -> dict[str, int]:
 
 def _read(name: str) -> dict[str, Any]:
     text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
-    data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, chosen for speed
+    data = yaml.load(text, Loader=_Loader)
     if not isinstance(data, dict):
         raise SpecError(f"{name}: not a mapping")
     return data
@@ -310,7 +335,9 @@ def load() -> Spec:
         ucommands={c["name"]: c["opcode"] for c in tables["ucmdq_commands"]["commands"]},
         groups=groups,
         event_layout=Layout(**_layout_args("EVT", ev["entry_bytes"], ev["unit_bits"], ev_fields)),
-        events={e["name"]: Event(e["name"], e["code"], e["when"], tuple(e["fields_filled"])) for e in ev["codes"]},
+        events={
+            e["name"]: Event(e["name"], e["code"], e["when"], tuple(e["fields_filled"])) for e in ev["codes"]
+        },
         enums={n: _ENUM_NAMES.get(n) or _enum(v) for n, v in tables["enums"].items()},
         pmu=pmu,
     )
@@ -324,7 +351,11 @@ def load_accel() -> Spec:
         registers={r["name"]: _register(r) for r in data["registers"]},
         banks=_banks(data["banks"]),
         structures={s["name"]: _structure(s) for s in data["structures"]},
-        commands={}, ucommands={}, groups={}, event_layout=None, events={},
+        commands={},
+        ucommands={},
+        groups={},
+        event_layout=None,
+        events={},
         enums={n: _enum(v) for n, v in data["enums"].items()},
         pmu={},
     )

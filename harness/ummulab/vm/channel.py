@@ -45,10 +45,14 @@ class Tail:
         if self._file is not None:
             self._file.flush()
 
+    def data(self) -> bytes:
+        """Return the last bytes."""
+        with self._lock:
+            return bytes(self._data[-self._limit :])
+
     def lines(self, count: int = 30) -> list[str]:
         """Return the last lines as text."""
-        with self._lock:
-            text = bytes(self._data[-self._limit :]).decode(errors="replace")
+        text = self.data().decode(errors="replace")
         return text.replace("\r\n", "\n").split("\n")[-count:]
 
 

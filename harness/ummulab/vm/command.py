@@ -91,7 +91,9 @@ class CommandPort:
         if "\0" in script:
             raise VmError("a guest command cannot contain a NUL byte")
         if len(script.encode()) > MAX_SCRIPT:
-            raise VmError(f"guest command of {len(script.encode())} bytes is too long (limit {MAX_SCRIPT}): use put()")
+            raise VmError(
+                f"guest command of {len(script.encode())} bytes is too long (limit {MAX_SCRIPT}): use put()"
+            )
         what = f"guest command: {shorten(script)}"
         with self._locked(timeout, what):
             result = self._run(script, timeout, input, what)
@@ -159,7 +161,9 @@ class CommandPort:
 
     # -- bytes --------------------------------------------------------------------------------
 
-    def _expect(self, pattern: bytes, deadline: float, timeout: float, what: str) -> tuple[re.Match[bytes], bytes]:
+    def _expect(
+        self, pattern: bytes, deadline: float, timeout: float, what: str
+    ) -> tuple[re.Match[bytes], bytes]:
         """Wait for a header with pexpect; returns the match and what was read beyond it."""
         # One object per header: its buffers then never hold more than one read beyond the match.
         spawn = fdpexpect.fdspawn(self._fd, timeout=None, maxread=65536, use_poll=True)

@@ -70,7 +70,7 @@ class VmConfig:
 
     def __post_init__(self) -> None:
         arch = arch_of(self.arch)
-        if not 32 <= self.memory_mib or self.memory_bytes > arch.ram_split:
+        if not self.memory_mib >= 32 or self.memory_bytes > arch.ram_split:
             raise VmError(f"memory of {self.memory_mib} MiB is outside 32..{arch.ram_split // MIB}")
         if not 1 <= self.cpus <= 64:
             raise VmError(f"{self.cpus} CPUs is outside 1..64")
@@ -101,7 +101,7 @@ class Wiring:
     ram: int
     ram_private: bool = False  #: copy-on-write over a read-only file
     incoming: bool = False
-    console_socket: Path | None = None  #: a listening socket instead of ``console``
+    console_socket: Path | None = None  #: a listening socket beside ``console``
     monitor_socket: Path | None = None  #: a second, listening QMP socket
     fds: tuple[int, ...] = field(default=())
 
@@ -118,7 +118,15 @@ def escape(path: Path | str) -> str:
 def build_argv(images: Images, config: VmConfig, wiring: Wiring) -> list[str]:
     """Return the whole QEMU command line."""
     arch = arch_of(config.arch)
-    argv = [str(images.qemu), "-L", str(images.qemu_datadir), "-nodefaults", "-no-user-config", "-display", "none"]
+    argv = [
+        str(images.qemu),
+        "-L",
+        str(images.qemu_datadir),
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+    ]
     argv += ["-machine", f"{arch.machine},memory-backend=ram", "-cpu", config.cpu_model or arch.cpu]
     argv += ["-accel", config.accel, "-smp", str(config.cpus), "-m", f"{config.memory_mib}M", "-no-reboot"]
     if config.icount:
@@ -142,14 +150,18 @@ def _ram_object(config: VmConfig, wiring: Wiring) -> str:
 
 
 def _channel_args(wiring: Wiring) -> list[str]:
-    console = f"socket,id=console,fd={wiring.console}"
+    console = ["-chardev", f"socket,id=console,fd={wiring.console}"]
     if wiring.console_socket is not None:
-        console = f"socket,id=console,path={escape(wiring.console_socket)},server=on,wait=off"
+        # A hub gives each of its back ends everything: the owner's terminal and one more person's.
+        path = escape(wiring.console_socket)
+        console = ["-chardev", f"socket,id=console-own,fd={wiring.console}"]
+        console += ["-chardev", f"socket,id=console-more,path={path},server=on,wait=off"]
+        console += ["-chardev", "hub,id=console,chardevs.0=console-own,chardevs.1=console-more"]
     args = ["-chardev", f"socket,id=qmp,fd={wiring.qmp}", "-mon", "chardev=qmp,mode=control"]
     args += ["-chardev", f"socket,id=klog,fd={wiring.serial}", "-serial", "chardev:klog"]
     args += ["-device", "virtio-serial-pci,id=vser0"]
     args += ["-chardev", f"socket,id=cmd,fd={wiring.cmd}"]
-    args += ["-chardev", console, "-device", "virtconsole,chardev=console"]
+    args += [*console, "-device", "virtconsole,chardev=console"]
     args += ["-device", "virtserialport,chardev=cmd,name=ummulab.cmd"]
     if wiring.monitor_socket is not None:
         args += ["-chardev", f"socket,id=qmp2,path={escape(wiring.monitor_socket)},server=on,wait=off"]

@@ -104,7 +104,13 @@ class QemuProcess:
             letter = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             return "gone"
-        names = {"R": "running", "S": "sleeping", "T": "stopped by a signal", "t": "traced", "D": "in disk wait"}
+        names = {
+            "R": "running",
+            "S": "sleeping",
+            "T": "stopped by a signal",
+            "t": "traced",
+            "D": "in disk wait",
+        }
         return names.get(letter, letter)
 
     def is_stopped(self) -> bool:

@@ -181,7 +181,9 @@ class Qmp:
                     raise VmTimeout(what, budget, self._evidence()) from None
             except (ExecInterruptedError, ConnectionError, VmError, EOFError) as err:
                 self._health(f"waiting for {what}", lost=True)
-                raise VmError(f"QMP connection lost while waiting for {what}: {self.close_reason or err}") from err
+                raise VmError(
+                    f"QMP connection lost while waiting for {what}: {self.close_reason or err}"
+                ) from err
 
     # -- events -------------------------------------------------------------------------------
 
@@ -221,7 +223,9 @@ class Qmp:
         deadline = time.monotonic() + timeout
         position = since
         while True:
-            closed = self.closed.is_set()  # read first: nothing arrives after it, so the search below is final
+            closed = (
+                self.closed.is_set()
+            )  # read first: nothing arrives after it, so the search below is final
             for event in self.events(position):
                 position = event.index + 1
                 if event.name == name and (predicate is None or predicate(event)):

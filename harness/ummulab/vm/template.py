@@ -60,7 +60,9 @@ class Templates:
             return load_state(path, self._images.hashes)  # another process made it meanwhile
         except StateError:
             remove_state(path)
-        for leftover in self._folder.glob(f".{path.name}.*"):  # of a process that was killed: we hold the lock
+        for leftover in self._folder.glob(
+            f".{path.name}.*"
+        ):  # of a process that was killed: we hold the lock
             remove_state(leftover)
         with Vm(self._images, config) as vm:
             vm.run("true")  # the programs every command needs are then in the guest's page cache

@@ -100,11 +100,15 @@ class Vm:
         self.times["boot"] = time.monotonic() - begin
         return self
 
-    def _launch(self) -> None:
+    def prepare(self) -> None:
+        """Make everything that QEMU inherits and ``argv``; ``start`` does it when nobody has."""
         channels = {name: self._channel() for name in ("qmp", "serial", "cmd", "console")}
         ram = self._open_ram()
         wiring = Wiring(
-            **{name: channel.child_fd for name, channel in channels.items()},
+            qmp=channels["qmp"].child_fd,
+            serial=channels["serial"].child_fd,
+            cmd=channels["cmd"].child_fd,
+            console=channels["console"].child_fd,
             ram=ram,
             ram_private=self._private_ram(),
             incoming=self.state is not None,
@@ -112,10 +116,17 @@ class Vm:
             monitor_socket=self._sockets[1],
         )
         self.argv = build_argv(self.images, self.config, wiring)
+        self._channels = channels
+        self._wiring = wiring
+
+    def _launch(self) -> None:
+        if not self.argv:
+            self.prepare()
+        channels = self._channels
         self._process = QemuProcess(
             self._loop,
             self.argv,
-            pass_fds=wiring.pass_fds(),
+            pass_fds=self._wiring.pass_fds(),
             stderr_path=None if self.log_dir is None else self.log_dir / "qemu.log",
             on_exit=lambda: None,
         )
@@ -127,7 +138,7 @@ class Vm:
         self._console_pump = Pump(self._loop, self._console_sock, self.console_tail.write, lambda: None)
         self.commands = CommandPort(channels["cmd"].ours, health=self.check, evidence=self.evidence)
         self.qmp.connect(channels["qmp"].ours.dup(), GREETING_BUDGET)
-        self._open_memory(ram)
+        self._open_memory(self._ram_fd)
 
     def _channel(self) -> Channel:
         channel = Channel()
@@ -165,6 +176,11 @@ class Vm:
     def pid(self) -> int:
         """QEMU's process id."""
         return self._running().pid
+
+    @property
+    def ram_fd(self) -> int:
+        """QEMU's file descriptor of guest RAM (the same number as ours)."""
+        return self._ram_fd
 
     def _running(self) -> QemuProcess:
         if self._process is None:
@@ -365,7 +381,10 @@ class Vm:
 
     def _migration_wait(self, verb: str, mark: int) -> None:
         event = self.qmp.wait_event(
-            "MIGRATION", MIGRATE_BUDGET, lambda e: e.data.get("status") in ("completed", "failed", "cancelled"), mark
+            "MIGRATION",
+            MIGRATE_BUDGET,
+            lambda e: e.data.get("status") in ("completed", "failed", "cancelled"),
+            mark,
         )
         if event.data["status"] != "completed":
             reason = self.qmp.execute("query-migrate").get("error-desc", event.data["status"])
