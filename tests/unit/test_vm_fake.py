@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ummulab.build import Images
 from ummulab.vm import CommandFailed, GuestPanic, QmpError, Vm, VmConfig, VmDied, VmError, VmTimeout
 from ummulab.vm import vm as vm_module
@@ -214,7 +213,10 @@ def test_panic_then_exit_at_once_is_a_panic(make_vm: MakeVm) -> None:
     with make_vm(panic_on="query-name") as vm:
         with pytest.raises(GuestPanic) as caught:
             vm.qmp.execute("query-name")
-        assert str(caught.value).splitlines()[0] == "guest panic: Kernel panic - not syncing: Oops: Fatal exception"
+        assert (
+            str(caught.value).splitlines()[0]
+            == "guest panic: Kernel panic - not syncing: Oops: Fatal exception"
+        )
         assert "Unable to handle kernel NULL pointer" in caught.value.trace
         assert "ummu_event_thread+0x40" in caught.value.trace
         assert [r.text.split("] ")[1][:6] for r in vm.kernel_reports] == ["Unable", "Intern"]
