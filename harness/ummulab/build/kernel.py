@@ -142,14 +142,7 @@ class Kernel:
         host.require_disk(1.5 if tree.output.exists() else 4.0, "building the guest kernel")
         host.require_packages([*PACKAGES, *self.arch.compiler_packages()], self._reporter)
         fresh = not (tree.output / self.arch.image).exists()
-        with locked(self._folder.name, self._reporter):
-            script = (
-                'dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz"'
-                ' | tar -xJ --strip-components=1 -C "$OUT"'
-            )
-            archive = self._download.file(".deb")
-            name = f"Linux {self._download.version}"
-            sources.unpack(script, [archive], tree.source, name, 60, self._reporter)
+        self.unpack_source()
         self._marker(writable(tree.output)).unlink(missing_ok=True)
         log = process.log_path(f"kernel-{self._variant}")
         make: list[str | Path] = ["make", "-C", tree.source, f"O={tree.output}", *tree.make]
@@ -165,6 +158,17 @@ class Kernel:
                 parse=process.counting(r"^\s+(CC|AS|AR|LD)\s", OBJECTS[self.arch.name]) if fresh else None,
             )
         self._marker(tree.output).write_text(json.dumps({"key": self.inputs.key}) + "\n")
+
+    def unpack_source(self) -> Path:
+        """The base source as a tree in the work folder."""
+        script = (
+            'dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz"'
+            ' | tar -xJ --strip-components=1 -C "$OUT"'
+        )
+        archive = self._download.file(".deb")
+        name = f"Linux {self._download.version}"
+        with locked(self._folder.name, self._reporter):
+            return sources.unpack(script, [archive], self._folder / "src", name, 60, self._reporter)
 
     def _configure(self, tree: KernelTree, make: list[str | Path], log: Path) -> None:
         config = tree.output / ".config"

@@ -152,7 +152,8 @@ def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, asan: bool =
     return store.get(inputs, build, reporter)
 
 
-def _prepare_tree(source: QemuSource, files: dict[str, SourceFile], reporter: Reporter) -> Path:
+def unpack_source(source: QemuSource, reporter: Reporter) -> Path:
+    """The base source as a tree in the work folder.  The caller holds the lock of ``source.folder``."""
     tree = source.folder / "src"
     if source.tree:
         with reporter.step(f"copying {source.tree}", 10) as step:
@@ -161,6 +162,11 @@ def _prepare_tree(source: QemuSource, files: dict[str, SourceFile], reporter: Re
         assert source.archive
         script = 'tar -xJf "$1" --strip-components=1 -C "$OUT"'
         sources.unpack(script, [source.archive], tree, f"QEMU {source.version}", 20, reporter)
+    return tree
+
+
+def _prepare_tree(source: QemuSource, files: dict[str, SourceFile], reporter: Reporter) -> Path:
+    tree = unpack_source(source, reporter)
     lay_out(files, tree / "hw/ummu", OVERLAY)
     lay_out(files, tree / "configs/devices", CONFIGS)
     for name, anchor, text in HOOKS:
