@@ -98,6 +98,12 @@ def test_applets_come_from_the_program() -> None:
     assert image.busybox_applets(BUSYBOX) == APPLETS
 
 
+def test_shell_builtins_are_not_taken_for_the_applets() -> None:
+    """Debian's 1.37 has the shell's table first: each name after a digit, "[" and "[[" among them."""
+    builtins = b"\0".join([b"3:", b"2[", b"2[[", b"6alias", b"2bg", b"3break", b"2cd", b"3chdir"]) + b"\0"
+    assert image.busybox_applets(builtins + BUSYBOX) == APPLETS
+
+
 @pytest.mark.parametrize(
     ("program", "says"), [(b"no table", "no applet table"), (BUSYBOX.replace(b"mount", b"mountx"), "mount")]
 )

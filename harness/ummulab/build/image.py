@@ -149,19 +149,26 @@ def busybox_applets(program: bytes) -> list[str]:
     The program cannot be asked on a host of another architecture, and asking it in the guest, at every
     boot, would cost more than all other start-up work.  The table is a sorted list of C strings from "[" on.
     """
-    found = _APPLETS.search(program)
-    if not found:
+    # The shell's own built-ins make a similar, shorter table.
+    names = max((_sorted_names(program, m.start()) for m in _APPLETS.finditer(program)), key=len, default=[])
+    if not names:
         raise UserError("busybox-static: no applet table found in the program")
-    names: list[str] = []
-    for raw in program[found.start() :].split(b"\0"):
-        name = raw.decode("ascii", errors="replace")
-        if not re.fullmatch(r"[a-z0-9_.\[-]+", name) or (names and name <= names[-1]):
-            break
-        names.append(name)
     missing = {"sh", "init", "mount", "insmod", "setsid", "poweroff"} - set(names)
     if missing:
         raise UserError(f"busybox-static: no applet {', '.join(sorted(missing))}")
     return names
+
+
+def _sorted_names(program: bytes, start: int) -> list[str]:
+    """The C strings from ``start`` on that look like applet names and keep the table's order."""
+    names: list[str] = []
+    while True:
+        end = program.find(b"\0", start)
+        name = program[start : max(end, start)].decode("ascii", errors="replace")
+        if not re.fullmatch(r"[a-z0-9_.\[-]+", name) or (names and name <= names[-1]):
+            return names
+        names.append(name)
+        start = end + 1
 
 
 def _add_applets(tree: Tree) -> None:
