@@ -7,6 +7,8 @@ U := scripts/ummulab
 GUEST_ARCH ?= aarch64
 export GUEST_ARCH
 T ?=
+# One worker per core; a file stays with one worker, which starts its QEMU once.  T=-n0 turns it off.
+SPREAD := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help run-vm test test-unit test-device test-guest qemu qemu-asan kernel image images lint format clean
@@ -21,16 +23,19 @@ run-vm: ## Build what is missing, boot a VM, give its prompt
 	@$(U) run
 
 test: ## Run all tests
-	@$(U) pytest tests $(T)
+	@$(U) build all
+	@$(U) pytest $(SPREAD) tests $(T)
 
 test-unit: ## Tests of the Python parts, and the linters
-	@$(U) pytest tests/unit $(T)
+	@$(U) pytest $(SPREAD) tests/unit $(T)
 
 test-device: ## Tests of the device models, without a guest
-	@$(U) pytest tests/device $(T)
+	@$(U) build qemu
+	@$(U) pytest $(SPREAD) tests/device $(T)
 
 test-guest: ## Tests in a booted guest
-	@$(U) pytest tests/guest $(T)
+	@$(U) build all
+	@$(U) pytest $(SPREAD) tests/guest $(T)
 
 qemu: ## Build QEMU with the device models
 	@$(U) build qemu
