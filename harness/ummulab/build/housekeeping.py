@@ -13,6 +13,9 @@ from ummulab.build.locks import locked
 from ummulab.build.paths import cache_dir, writable
 from ummulab.build.progress import Reporter
 
+#: Where saved VMs are kept, below the cache folder.
+TEMPLATES = "templates"
+
 
 def tree_size(folder: Path) -> int:
     """Bytes of all files below a folder."""
@@ -26,7 +29,7 @@ def last_use(folder: Path) -> float:
 
 
 def collect(hours: float, reporter: Reporter) -> int:
-    """Remove entries that were not used for ``hours``; returns the bytes freed."""
+    """Remove entries and saved templates that were not used for ``hours``; returns the bytes freed."""
     freed = 0
     for folder in store.all_entries():
         if hours and time.time() - last_use(folder) < hours * 3600:
@@ -35,6 +38,11 @@ def collect(hours: float, reporter: Reporter) -> int:
         with locked(folder.name, reporter, limit=60):
             freed += tree_size(folder)
             store.discard(folder)
+    # A clone keeps its template's files open: removing one under it does no harm.
+    for folder in sorted((cache_dir() / TEMPLATES).glob("*")):
+        if not hours or time.time() - last_use(folder) >= hours * 3600:
+            freed += tree_size(folder) if folder.is_dir() else folder.lstat().st_size
+            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     return freed
 
 

@@ -14,21 +14,20 @@ from ummulab.vm.vm import Vm
 if TYPE_CHECKING:
     from ummulab.build import Images
 
-TEMPLATE_FOLDER = "templates"
-
 
 class Session:
     """Images of an architecture (built when missing) with their templates in the cache."""
 
     def __init__(self, arch: str = "aarch64", *, accel: str = "auto", images: Images | None = None) -> None:
         from ummulab import build
+        from ummulab.build.housekeeping import TEMPLATES
         from ummulab.build.paths import cache_dir
 
         arch_of(arch)
         self.images = images or build.ensure(arch)
         self.arch = arch
         self.accel: Accel = choose_accel(self.images, arch, accel)
-        self.templates = Templates(self.images, cache_dir() / TEMPLATE_FOLDER)
+        self.templates = Templates(self.images, cache_dir() / TEMPLATES)
 
     def fresh(self, config: VmConfig, *, boot: bool = False, log_dir: Path | None = None) -> Vm:
         """Return a not yet started VM: a clone of the template, or one that boots."""

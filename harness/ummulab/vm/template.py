@@ -7,6 +7,7 @@ under a lock, checked before use, made again when damaged.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -52,6 +53,8 @@ class Templates:
         except StateError:
             with _locked(self._folder / f"{key}.lock"):
                 state = self._make(path, config)
+        with contextlib.suppress(OSError):
+            (path / ".used").touch()  # for `ummulab images gc`
         self._checked[key] = state
         return state
 
