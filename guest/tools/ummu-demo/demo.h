@@ -31,5 +31,6 @@ uint32_t crc32c_cpu(const void *data, size_t size);
 int demo_zero_copy(bool json);
 int demo_crc(const char *file, bool json, bool verify);
 int demo_info(bool json);
+int demo_hold(void);
 
 #endif

@@ -9,12 +9,15 @@ static const char usage_text[] =
 	"usage: ummu-demo zero-copy [--json]\n"
 	"       ummu-demo crc FILE [--verify] [--json]\n"
 	"       ummu-demo info [--json]\n"
+	"       ummu-demo hold\n"
 	"\n"
 	"zero-copy  grant two malloc'ed buffers, let the accelerator copy between them in place,\n"
 	"           then try four accesses that must be refused\n"
 	"crc        CRC-32C of a file, computed by the accelerator on granted memory\n"
 	"           (--verify: compare with the CPU)\n"
 	"info       what the accelerator is and how much it has done\n"
+	"hold       grant two buffers, say where, and keep them until Enter:\n"
+	"           for looking at the tables from outside\n"
 	"\n"
 	"Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
@@ -57,6 +60,8 @@ int main(int argc, char **argv)
 		return demo_zero_copy(json);
 	if (!strcmp(command, "info"))
 		return demo_info(json);
+	if (!strcmp(command, "hold"))
+		return json ? wrong_usage("hold has no --json", NULL) : demo_hold();
 	if (!strcmp(command, "crc"))
 		return file ? demo_crc(file, json, verify) : wrong_usage("crc needs a file", NULL);
 	return wrong_usage("unknown command", command);

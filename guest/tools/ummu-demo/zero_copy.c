@@ -29,9 +29,16 @@ struct outcome {
 	const char *words;
 	const char *expected;
 	const char *got;
-	const char *event;
+	char event[32];
 	bool memory_unchanged;
 	char text[256];
+	char reason[96];
+};
+
+struct grant {
+	const uint8_t *addr;
+	uint32_t token;
+	bool writable, live;
 };
 
 struct setting {
@@ -40,6 +47,7 @@ struct setting {
 	uint8_t *dst;		/* the same */
 	uint64_t bytes_read, bytes_written;
 	bool json;
+	struct grant grants[2];
 	struct outcome outcomes[5];
 	unsigned int count;
 };
@@ -64,9 +72,38 @@ static struct outcome *next(struct setting *s, const char *name, const char *wor
 {
 	struct outcome *o = &s->outcomes[s->count++];
 
-	*o = (struct outcome){ .name = name, .words = words, .expected = expected, .got = NOT_ENDED,
-			       .event = "" };
+	*o = (struct outcome){ .name = name, .words = words, .expected = expected, .got = NOT_ENDED };
 	return o;
+}
+
+/*
+ * The UMMU says only that there is no permission.  Why, this process can tell,
+ * because it made the grants: look at them the way the UMMU looks at its table.
+ */
+static void explain(const struct setting *s, struct outcome *o, const struct accel_job *job,
+		    const struct accel_result *r)
+{
+	bool dst = r->operand == 1;
+	const struct accel_operand *op = dst ? &job->dst : &job->src;
+	const char *why = "nothing is granted at this address";
+
+	for (unsigned int i = 0; i < 2; i++) {
+		const struct grant *g = &s->grants[i];
+		uint64_t start = (uintptr_t)g->addr;
+
+		if (!g->live || r->fault_addr < start || r->fault_addr >= start + BUFFER)
+			continue;
+		if (dst && !g->writable)
+			why = "the grant there is for reading only";
+		else if (op->token != g->token)
+			why = "the grant there has another token";
+		else
+			why = "the grant there allows this: a fault of the UMMU";
+	}
+	snprintf(o->reason, sizeof(o->reason), "%s", why);
+	snprintf(o->text, sizeof(o->text),
+		 "refused: event %s, %s at 0x%" PRIx64 ": %s; %" PRIu64 " bytes were done",
+		 o->event, dst ? "writing" : "reading", r->fault_addr, why, r->bytes_done);
 }
 
 /* Run one job and put down how it ended. */
@@ -85,7 +122,8 @@ static bool run(struct setting *s, struct outcome *o, const struct accel_job *jo
 		break;
 	case ACCEL_ST_FAULT:
 		o->got = REFUSED;
-		o->event = accel_event_name(r->event);
+		snprintf(o->event, sizeof(o->event), "EVT_%s", accel_event_name(r->event));
+		explain(s, o, job, r);
 		break;
 	default:
 		o->got = accel_strstatus(r->status);
@@ -165,6 +203,7 @@ static bool run_cases(struct setting *s)
 		complain("cannot ungrant: %d", ret);
 		return false;
 	}
+	s->grants[1].live = false;
 	job = copy_job(s, s->src, SRC_TOKEN, s->dst, DST_TOKEN, BUFFER);
 	refused(s, "after-ungrant", "copy after the grant was taken back", &job);
 	return true;
@@ -175,7 +214,7 @@ static bool passed(const struct outcome *o)
 	bool refusal = !strcmp(o->expected, REFUSED);
 
 	return !strcmp(o->expected, o->got) && o->memory_unchanged &&
-	       (!refusal || !strcmp(o->event, "P_PERMISSION"));
+	       (!refusal || !strcmp(o->event, "EVT_P_PERMISSION"));
 }
 
 static bool report(const struct setting *s)
@@ -191,9 +230,9 @@ static bool report(const struct setting *s)
 			const struct outcome *o = &s->outcomes[i];
 
 			printf("%s{\"name\": \"%s\", \"expected\": \"%s\", \"got\": \"%s\", \"event\": \"%s\", "
-			       "\"memory_unchanged\": %s}",
+			       "\"memory_unchanged\": %s, \"reason\": \"%s\"}",
 			       i ? ", " : "", o->name, o->expected, o->got, o->event,
-			       o->memory_unchanged ? "true" : "false");
+			       o->memory_unchanged ? "true" : "false", o->reason);
 		}
 		puts("]}");
 		return ok;
@@ -228,6 +267,8 @@ int demo_zero_copy(bool json)
 		s.src[i] = (uint8_t)(x >> 24);
 	}
 	memset(s.dst, DST_BYTE, BUFFER + GUARD);
+	s.grants[0] = (struct grant){ s.src, SRC_TOKEN, false, true };
+	s.grants[1] = (struct grant){ s.dst, DST_TOKEN, true, true };
 	if (!demo_open(&s.d))
 		goto out;
 	if (demo_grant(&s.d, s.src, BUFFER, MAPT_PERM_R, &src_token) &&

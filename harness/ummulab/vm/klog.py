@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -45,6 +46,8 @@ class KernelLog:
         self.reports: list[KernelReport] = []
         self.reports_dropped = 0
         self.lines_total = 0
+        #: Called with each line, in the I/O thread: for showing the log as it comes.
+        self.on_line: Callable[[str], None] | None = None
         self._complete = threading.Event()
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._partial = b""
@@ -78,6 +81,8 @@ class KernelLog:
         line = raw.decode(errors="replace").rstrip("\r")
         self._lines.append(line)
         self.lines_total += 1
+        if self.on_line is not None:
+            self.on_line(line)
         if _PANIC.search(line) and not _PANIC_END.search(line):
             self.panicked.set()
         if _PANIC_END.search(line):
