@@ -82,9 +82,9 @@ def test_exec_panic_is_an_error_with_the_reason(ummulab: Ummulab) -> None:
         (["nonsense"], "No such command 'nonsense'"),
         (["bench", "nonsense"], "unknown benchmark 'nonsense'"),
         (["run", "--share", "/none"], "Directory '/none' does not exist"),
-        (["console", "nobody"], "no VM"),
+        (["console", "nobody"], "no running VM is called 'nobody'"),
         (["decode", "nonsense"], "Invalid value for"),
-        (["decode", "tct", "--vm", "nobody"], "no VM"),
+        (["decode", "tct", "--vm", "nobody"], "no running VM is called 'nobody'"),
     ],
 )
 def test_wrong_words_are_one_line(ummulab: Ummulab, words: list[str], says: str) -> None:
@@ -162,7 +162,6 @@ def command(child: pexpect.spawn, line: str) -> str:
 
 def test_run_shows_what_it_starts(running: pexpect.spawn) -> None:
     assert "zero-copy: ok" in command(running, "ummu-demo zero-copy")
-    assert "37 100" not in command(running, "stty size")
     assert "40 100" in command(running, "stty size")
 
 
@@ -186,9 +185,8 @@ def test_decode_while_a_process_holds_its_grants(running: pexpect.spawn, ummulab
     running.expect("ummulab:~# ")
     gone = ummulab(*explain, "--access", "r", "--token", token)
     assert right.status == 0, right.stdout
-    assert [run.status for run in (wrong, write, gone)] == [1, 1, 1]
+    assert [run.status for run in (wrong, write, gone)] == [3, 3, 3]
     assert "token" in wrong.stdout.lower()
-    assert "E" not in {line[:1] for line in right.stderr.splitlines()}
 
 
 def test_events_of_the_demo_are_decoded(running: pexpect.spawn, ummulab: Ummulab) -> None:
@@ -199,7 +197,7 @@ def test_events_of_the_demo_are_decoded(running: pexpect.spawn, ummulab: Ummulab
 
 def test_explain_agrees_with_the_device(running: pexpect.spawn, ummulab: Ummulab) -> None:
     done = ummulab("explain", "--vm", running.vm, "--tid", "0x77", "--va", "0x1000", "--access", "w")
-    assert done.status in (0, 1), done.stderr
+    assert done.status == 3, done.stderr
     assert "device" in done.stdout.lower()
     assert "refused" in done.stdout.lower() or "invalid" in done.stdout.lower()
 

@@ -67,7 +67,7 @@ def test_panic_is_an_error_with_its_stack(vm: Vm) -> None:
     with pytest.raises(GuestPanic) as caught:
         vm.run("echo c >/proc/sysrq-trigger")
     assert "sysrq triggered crash" in caught.value.reason
-    assert "sysrq_handle_crash" in caught.value.trace
+    assert "__handle_sysrq+" in caught.value.trace, caught.value.trace
 
 
 def test_panic_is_found_also_when_nobody_waits_for_a_command(vm: Vm) -> None:
@@ -122,7 +122,7 @@ def test_save_and_start_from_it(vm_factory: VmFactory, tmp_path: Path, of_a_clon
 
 def test_console_is_a_tty(vm: Vm) -> None:
     console = vm.console()
-    console.sendline("tty; stty size")
+    console.sendline("tty")
     console.expect(r"/dev/hvc0", timeout=30)
     vm.set_console_size(101, 37)
     console.sendline("stty size")

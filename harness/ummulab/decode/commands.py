@@ -25,6 +25,7 @@ from ummulab.model import Access, Request
 from ummulab.model.verdict import Step
 
 _WATCH_S = 1.0
+PIPE_WIDTH = 240
 
 
 def number(bits: int) -> Callable[[str], int]:
@@ -97,6 +98,8 @@ def decode(ctx: click.Context, kind: str, vm: str | None, core: Path | None, reg
         )
     wanted = reports.Filter(eid, tag, tid, va, last)
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:  # a pipe has no width: nothing may be cut off
+        console.width = PIPE_WIDTH
     while True:
         with open_view(vm, core, registers) as view:
             try:

@@ -122,6 +122,8 @@ def _interactive(vm: Vm, session: Session, folder: Path) -> None:
             say("in the guest: mount -t 9p -o trans=virtio share /mnt")
         reason = attach(vm)
         vm.check("at its console", panic_only=True)
+        if reason == terminal.ENDED:
+            vm.require_clean_exit("at its console")
         say(reason)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 
 ESCAPE = b"\x1d"
 ESCAPE_NAME = "Ctrl-]"
+#: Why a session at a console ended: the other side did.
+ENDED = "the VM ended"
 _CHUNK = 65536
 _SLICE_MS = 250
 
@@ -56,8 +57,12 @@ def on_resize(action: Callable[[], None]) -> Iterator[Callable[[], None]]:
 
 def terminal_size() -> tuple[int, int]:
     """Columns and rows of the terminal, 80 x 24 if it has none."""
-    size = shutil.get_terminal_size()
-    return size.columns, size.lines
+    # Not shutil's function: it believes COLUMNS and LINES, which a parent may have left from another terminal.
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return 80, 24
+    return size.columns or 80, size.lines or 24
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -88,7 +93,7 @@ def pass_through(console_fd: int, tick: Callable[[], bool]) -> str:
             if console_fd in ready:
                 data = _read(console_fd)
                 if not data:
-                    return "the VM ended"
+                    return ENDED
                 write_all(stdout, data)
             if stdin in ready:
                 data = _read(stdin)
@@ -99,7 +104,7 @@ def pass_through(console_fd: int, tick: Callable[[], bool]) -> str:
                     return "left"
                 if not data:  # a script's input is over: let the guest finish talking
                     poll.unregister(stdin)
-    return "the VM ended"
+    return ENDED
 
 
 def _read(fd: int) -> bytes:

@@ -233,6 +233,12 @@ class Vm:
         assert process.returncode is not None
         return process.returncode
 
+    def require_clean_exit(self, what: str) -> None:
+        """Raise VmDied unless QEMU ended because the guest powered off."""
+        if self.wait_exit(STOP_BUDGET) != 0:
+            process = self._running()
+            raise VmDied(what, describe_exit(process.returncode), process.stderr_tail())
+
     # -- health -----------------------------------------------------------------------------
 
     @property
@@ -339,7 +345,8 @@ class Vm:
 
     def set_console_size(self, columns: int, rows: int) -> None:
         """Tell the guest's console tty how large the terminal is."""
-        self.run(f"stty -F /dev/hvc0 cols {columns} rows {rows}", check=True)
+        size = f"cols {columns} rows {rows}"
+        self.run(f"echo {size} >/run/console-size && stty -F /dev/hvc0 {size}", check=True)
 
     # -- saved states -----------------------------------------------------------------------
 
