@@ -16,7 +16,7 @@ SOURCE = qemu.QemuSource("10.0.0", "10.0.0 abc", Path("x.tar.xz"), None)
 
 
 def qemu_key(**changes: object) -> str:
-    facts: dict[str, object] = {"arch": ARM, "source": SOURCE, "files": qemu.overlay_files(), "asan": False}
+    facts: dict[str, object] = {"arch": ARM, "source": SOURCE, "files": qemu.overlay_files(), "variant": ""}
     return qemu.inputs_for(**{**facts, **changes}).key  # type: ignore[arg-type]
 
 
@@ -34,7 +34,8 @@ def test_qemu_key_follows_every_input() -> None:
     keys = [
         qemu_key(),
         qemu_key(arch=ARCHES["x86_64"]),
-        qemu_key(asan=True),
+        qemu_key(variant="asan"),
+        qemu_key(variant="fuzz"),
         qemu_key(source=qemu.QemuSource("10.0.0", "10.0.0 abd", Path("x.tar.xz"), None)),
         qemu_key(files=changed("qemu-device/hw/ummu/ummu.c", b"/* edited */\n")),
         qemu_key(files=changed("qemu-device/hw/ummu/ummu.c", executable=True)),

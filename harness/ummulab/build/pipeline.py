@@ -26,13 +26,13 @@ class Pipeline:
     def _kernel(self) -> Kernel:
         return Kernel(self.arch.name, self._fetcher, self._reporter, debug=self._debug)
 
-    def qemu_entry(self, *, asan: bool = False) -> store.Entry:
+    def qemu_entry(self, *, variant: str = "") -> store.Entry:
         """QEMU as a cache entry."""
-        return qemu.ensure(self.arch.name, self._fetcher, self._reporter, asan=asan)
+        return qemu.ensure(self.arch.name, self._fetcher, self._reporter, variant=variant)
 
-    def qemu(self, *, asan: bool = False) -> Path:
+    def qemu(self, *, variant: str = "") -> Path:
         """QEMU's program."""
-        return self.qemu_entry(asan=asan).path / self.arch.qemu
+        return self.qemu_entry(variant=variant).path / qemu.program_name(self.arch, variant)
 
     def kernel_entry(self) -> store.Entry:
         """The kernel as a cache entry."""

@@ -34,7 +34,12 @@ PACKAGES = (
     "xz-utils",
     "patch",
 )
-SANITIZER_LIBS = ("libasan8", "libubsan1")
+#: Variants beside the plain one, and the Debian packages that only they need.
+VARIANT_PACKAGES: dict[str, tuple[str, ...]] = {
+    "": (),
+    "asan": ("libasan8", "libubsan1"),
+    "fuzz": ("clang", "libclang-rt-dev", "llvm"),
+}
 
 #: The lines that make QEMU's build know hw/ummu: (file, regular expression to put it after, text).
 #: Edits by anchor rather than a patch, so that another 10.x tree (QEMU_SRC=) takes them as well.
@@ -56,10 +61,13 @@ class QemuSource:
     archive: Path | None  #: the fetched tarball
     tree: Path | None  #: the user's tree (QEMU_SRC=)
 
-    @property
-    def folder(self) -> Path:
-        """The work folder that belongs to exactly this source."""
-        return sources.work_dir() / f"qemu-{sha256(self.identity.encode())[:12]}"
+    def folder(self, variant: str = "") -> Path:
+        """The work folder of a variant of exactly this source.
+
+        Each variant has a tree of its own, so that its long build blocks nobody who changes a model.
+        """
+        name = f"qemu-{sha256(self.identity.encode())[:12]}"
+        return sources.work_dir() / (f"{name}-{variant}" if variant else name)
 
 
 def find_source(fetcher: Fetcher) -> QemuSource:
@@ -79,7 +87,7 @@ def find_source(fetcher: Fetcher) -> QemuSource:
     return QemuSource(got.version, got.identity, got.file(".orig.tar.xz"), None)
 
 
-def configure_arguments(arch: BuildArch, asan: bool) -> list[str]:
+def configure_arguments(arch: BuildArch, variant: str = "") -> list[str]:
     """Options of QEMU's configure."""
     arguments = [
         f"--target-list={arch.target}",
@@ -98,17 +106,14 @@ def configure_arguments(arch: BuildArch, asan: bool) -> list[str]:
     ]
     if host_arch() == arch.name:
         arguments.append("--enable-kvm")
-    if asan:
+    if variant:
         # Undefined behaviour ends the process, as an address error does: a test must see it.
         flags = "-fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-        return [
-            *arguments,
-            "--enable-debug-info",
-            "--enable-asan",
-            "--enable-ubsan",
-            f"--extra-cflags={flags}",
-        ]
-    # Debug information would cost a third of the build time; the asan variant has it.
+        arguments += ["--enable-debug-info", "--enable-asan", "--enable-ubsan", f"--extra-cflags={flags}"]
+        if variant == "fuzz":
+            arguments += ["--cc=clang", "--cxx=clang++", "--enable-fuzzing"]
+        return arguments
+    # Debug information would cost a third of the build time; the variants have it.
     return [*arguments, "--disable-debug-info"]
 
 
@@ -117,12 +122,12 @@ def overlay_files() -> dict[str, SourceFile]:
     return read_sources([OVERLAY.rstrip("/"), CONFIGS.rstrip("/")])
 
 
-def inputs_for(arch: BuildArch, source: QemuSource, files: dict[str, SourceFile], asan: bool) -> Inputs:
+def inputs_for(arch: BuildArch, source: QemuSource, files: dict[str, SourceFile], variant: str = "") -> Inputs:
     """Everything that decides what the program becomes."""
-    inputs = Inputs("qemu-asan" if asan else "qemu", arch.name)
+    inputs = Inputs(f"qemu-{variant}" if variant else "qemu", arch.name)
     inputs.add("recipe", RECIPE)
     inputs.add("source", source.identity)
-    inputs.add("configure", configure_arguments(arch, asan))
+    inputs.add("configure", configure_arguments(arch, variant))
     inputs.add("hooks", [*HOOKS, EDK2])
     inputs.add("host", f"{host.host_id()} {host_arch()}")
     devices = f"{CONFIGS}{arch.target}/"
@@ -130,31 +135,38 @@ def inputs_for(arch: BuildArch, source: QemuSource, files: dict[str, SourceFile]
     return inputs
 
 
-def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, asan: bool = False) -> store.Entry:
-    """QEMU for one guest architecture, from the cache or built now."""
+def program_name(arch: BuildArch, variant: str = "") -> str:
+    """Name of the program a variant builds."""
+    return f"qemu-fuzz-{arch.name}" if variant == "fuzz" else arch.qemu
+
+
+def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, variant: str = "") -> store.Entry:
+    """QEMU for one guest architecture, from the cache or built now.
+
+    ``variant``: "" is what VMs run; "asan" has sanitizers; "fuzz" is QEMU's own fuzzer with sanitizers.
+    """
     arch = build_arch(arch_name)
     source = find_source(fetcher)
     files = overlay_files()
-    inputs = inputs_for(arch, source, files, asan)
+    inputs = inputs_for(arch, source, files, variant)
 
     def build(target: Path) -> dict[str, str]:
-        host.require_disk(
-            1.0 if (source.folder / "src" / sources.COMPLETE).exists() else 3.0, "building QEMU"
-        )
-        host.require_packages([*PACKAGES, *(SANITIZER_LIBS if asan else ())], reporter)
-        with locked(source.folder.name, reporter):
-            tree = _prepare_tree(source, files, reporter)
-            program = _compile(arch, source, tree, asan, reporter)
-            shutil.copy2(program, target / arch.qemu)
+        folder = source.folder(variant)
+        host.require_disk(1.0 if (folder / "src" / sources.COMPLETE).exists() else 3.0, "building QEMU")
+        host.require_packages([*PACKAGES, *VARIANT_PACKAGES[variant]], reporter)
+        with locked(folder.name, reporter):
+            tree = _prepare_tree(source, folder, files, reporter)
+            program = _compile(arch, tree, folder, variant, reporter)
+            shutil.copy2(program, target / program.name)
         _install_data(arch, target / "share", fetcher, source.version)
         return {"qemu": source.version}
 
     return store.get(inputs, build, reporter)
 
 
-def unpack_source(source: QemuSource, reporter: Reporter) -> Path:
-    """The base source as a tree in the work folder.  The caller holds the lock of ``source.folder``."""
-    tree = source.folder / "src"
+def unpack_source(source: QemuSource, folder: Path, reporter: Reporter) -> Path:
+    """The base source as a tree in ``folder``, a work folder whose lock the caller holds."""
+    tree = folder / "src"
     if source.tree:
         with reporter.step(f"copying {source.tree}", 10) as step:
             sources.mirror_tree(source.tree, tree, step)
@@ -165,8 +177,10 @@ def unpack_source(source: QemuSource, reporter: Reporter) -> Path:
     return tree
 
 
-def _prepare_tree(source: QemuSource, files: dict[str, SourceFile], reporter: Reporter) -> Path:
-    tree = unpack_source(source, reporter)
+def _prepare_tree(
+    source: QemuSource, folder: Path, files: dict[str, SourceFile], reporter: Reporter
+) -> Path:
+    tree = unpack_source(source, folder, reporter)
     lay_out(files, tree / "hw/ummu", OVERLAY)
     lay_out(files, tree / "configs/devices", CONFIGS)
     for name, anchor, text in HOOKS:
@@ -188,12 +202,13 @@ def _edit(path: Path, anchor: str, text: str, *, keep: bool) -> None:
     path.write_text(after)
 
 
-def _compile(arch: BuildArch, source: QemuSource, tree: Path, asan: bool, reporter: Reporter) -> Path:
-    name = f"{arch.name}-asan" if asan else arch.name
-    build = writable(source.folder / f"build-{name}")
+def _compile(arch: BuildArch, tree: Path, folder: Path, variant: str, reporter: Reporter) -> Path:
+    name = f"{arch.name}-{variant}" if variant else arch.name
+    program = program_name(arch, variant)
+    build = writable(folder / f"build-{name}")
     log = process.log_path(f"qemu-{name}")
     # This interpreter's environment has the meson and pycotap that Debian strips from the source.
-    arguments = [*configure_arguments(arch, asan), f"--python={sys.executable}"]
+    arguments = [*configure_arguments(arch, variant), f"--python={sys.executable}"]
     marker = build / ".ummulab-configured"
     wanted = "\n".join(arguments)
     if not marker.exists() or marker.read_text() != wanted:
@@ -204,16 +219,17 @@ def _compile(arch: BuildArch, source: QemuSource, tree: Path, asan: bool, report
                 [tree / "configure", *arguments], log, "configuring QEMU", step=step, cwd=build, append=False
             )
         marker.write_text(wanted)
-    fresh = not (build / arch.qemu).exists()
-    with reporter.step(f"compiling QEMU for {name}", scaled(400 if asan else 260) if fresh else 20) as step:
+    fresh = not (build / program).exists()
+    seconds = {"": 260, "asan": 400, "fuzz": 700}[variant]
+    with reporter.step(f"compiling QEMU for {name}", scaled(seconds) if fresh else 20) as step:
         process.run(
-            ["ninja", "-C", build, f"-j{jobs()}", arch.qemu],
+            ["ninja", "-C", build, f"-j{jobs()}", program],
             log,
             "compiling QEMU",
             step=step,
             parse=process.ninja_progress,
         )
-    return build / arch.qemu
+    return build / program
 
 
 def _install_data(arch: BuildArch, target: Path, fetcher: Fetcher, version: str) -> None:

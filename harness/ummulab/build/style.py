@@ -24,8 +24,9 @@ def qemu_checkpatch(reporter: Reporter) -> list[str]:
     """Command that checks files in QEMU's style, its source fetched and unpacked when missing."""
     host.require_packages(["perl", "xz-utils"], reporter)
     source = qemu.find_source(Fetcher(reporter))
-    with locked(source.folder.name, reporter):
-        tree = qemu.unpack_source(source, reporter)
+    folder = source.folder()
+    with locked(folder.name, reporter):
+        tree = qemu.unpack_source(source, folder, reporter)
     return ["perl", str(tree / CHECKPATCH), *_COMMON]
 
 
