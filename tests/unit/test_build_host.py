@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -125,10 +126,8 @@ def test_interrupt_ends_the_tool_and_its_children(tmp_path: Path) -> None:
             parse=process.ninja_progress,
         )
     child = int((tmp_path / "child").read_text())
-    state = Path(f"/proc/{child}/stat")
     deadline = time.monotonic() + 10
-    # Gone, or dead and waiting for whoever adopted it.
-    while state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+    while not ended(child):
         assert time.monotonic() < deadline, f"process {child} still runs after the interrupt"
         time.sleep(0.02)
 
@@ -162,6 +161,71 @@ def test_lock_says_that_it_waits_and_gives_up() -> None:
         thread.join()
     assert notes == ["waiting for another ummulab that is working on thing"]
     with locked("thing", QUIET, limit=0.3):
+        pass
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from ummulab.build import process
+from ummulab.build.locks import locked
+from ummulab.build.progress import QuietReporter, Step
+class Telling(Step):
+    def update(self, done, total): print("running", flush=True)
+    def tick(self): pass
+with locked("thing", QuietReporter()):
+    process.run(["sh", "-c", sys.argv[1]], Path(sys.argv[2]), "compiling", step=Telling(),
+                parse=process.ninja_progress)
+"""
+
+
+def start_builder(script: str, log: Path) -> subprocess.Popen[bytes]:
+    """A process that holds the lock "thing" and runs a tool, which has said something."""
+    child = subprocess.Popen([sys.executable, "-c", BUILDER, script, str(log)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"running\n"
+    return child
+
+
+def ended(pid: int) -> bool:
+    """Gone, or dead and waiting for whoever adopted it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_killed_builder_takes_its_tool_along(tmp_path: Path) -> None:
+    script = f"echo $$ > {tmp_path}/tool; echo '[1/2] x'; exec sleep 600"
+    with start_builder(script, tmp_path / "log") as child:
+        child.kill()
+    tool = int((tmp_path / "tool").read_text())
+    deadline = time.monotonic() + 30
+    while not ended(tool):
+        assert time.monotonic() < deadline, f"process {tool} goes on after its builder was killed"
+        time.sleep(0.02)
+
+
+def test_lock_stays_while_the_tool_of_a_killed_builder_still_writes(tmp_path: Path) -> None:
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    script = f"trap '' TERM; echo '[1/2] x'; {wait}; echo done > {tmp_path}/out"
+    with start_builder(script, tmp_path / "log") as child:
+        child.kill()
+    with pytest.raises(UserError, match="still holds"), locked("thing", QUIET, limit=0.5):
+        pass
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "go").touch()
+    with locked("thing", QUIET, limit=30):
+        assert (tmp_path / "out").exists()
+
+
+def test_shared_lock_keeps_only_exclusive_ones_out() -> None:
+    with (
+        locked("thing", QUIET, shared=True),
+        locked("thing", QUIET, 0.3, shared=True),
+        pytest.raises(UserError, match="still holds"),
+        locked("thing", QUIET, limit=0.3),
+    ):
         pass
 
 

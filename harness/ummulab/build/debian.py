@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -238,15 +237,8 @@ class Fetcher:
         total = sum(sizes.values())
         with self._reporter.step(f"fetching {name} ({total / 1e6:.1f} MB)", max(total / 5e6, 5)) as step:
             # apt runs quietly; the growing files tell how far it is.
-            child = subprocess.Popen(
-                ["apt-get", *arguments],
-                cwd=folder,
-                env={**os.environ, **apt.env},
-                stdin=subprocess.DEVNULL,
-                stdout=log.open("w"),
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            with log.open("wb") as out:
+                child = process.start(["apt-get", *arguments], out, folder, apt.env)
             try:
                 grown, last = -1, time.monotonic()
                 while child.poll() is None:

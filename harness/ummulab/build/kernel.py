@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,11 +99,6 @@ class Kernel:
         return inputs
 
     @property
-    def lock(self) -> str:
-        """Lock for the output folder; modules are built under it as well."""
-        return f"{self._folder.name}-{self._variant}"
-
-    @property
     def _variant(self) -> str:
         return f"{self.arch.name}-debug" if self._debug else self.arch.name
 
@@ -110,24 +106,28 @@ class Kernel:
         """The kernel, from the cache or built now."""
 
         def build(target: Path) -> dict[str, str]:
-            tree = self.tree()
-            shutil.copy2(tree.output / self.arch.image, target / "kernel")
-            for name in (".config", "System.map"):
-                shutil.copy2(tree.output / name, target / name.lstrip("."))
-            return {"kernel": (tree.output / "include/config/kernel.release").read_text().strip()}
+            with self.tree() as tree:
+                shutil.copy2(tree.output / self.arch.image, target / "kernel")
+                for name in (".config", "System.map"):
+                    shutil.copy2(tree.output / name, target / name.lstrip("."))
+                return {"kernel": (tree.output / "include/config/kernel.release").read_text().strip()}
 
         return store.get(self.inputs, build, self._reporter)
 
-    def tree(self) -> KernelTree:
-        """The built tree; made again if an earlier build was interrupted or its folder was removed."""
+    @contextmanager
+    def tree(self) -> Iterator[KernelTree]:
+        """The built tree; made again if an earlier build was interrupted or its folder was removed.
+
+        It is locked meanwhile: another checkout with other fragments builds in the same folder.
+        """
         output = self._folder / f"build-{self._variant}"
         source = self._folder / "src"
         make = (f"ARCH={self.arch.kernel}", f"CROSS_COMPILE={self.arch.cross}")
         tree = KernelTree(source, output, make)
-        with locked(self.lock, self._reporter):
+        with locked(f"{self._folder.name}-{self._variant}", self._reporter):
             if not self._built(output):
                 self._build(tree)
-        return tree
+            yield tree
 
     def _marker(self, output: Path) -> Path:
         return output / ".ummulab-built"

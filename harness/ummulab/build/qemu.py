@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ummulab.build import host, process, sources, store
-from ummulab.build.arch import BuildArch, build_arch, host_arch
-from ummulab.build.debian import Fetcher
+from ummulab.build.arch import ARCHES, BuildArch, build_arch, host_arch
+from ummulab.build.debian import Download, Fetcher
 from ummulab.build.inputs import Inputs, SourceFile, lay_out, read_sources, sha256
 from ummulab.build.locks import locked
 from ummulab.build.paths import writable
@@ -89,11 +89,14 @@ def find_source(fetcher: Fetcher) -> QemuSource:
 
 def configure_arguments(arch: BuildArch, variant: str = "") -> list[str]:
     """Options of QEMU's configure."""
+    # All guest architectures are configured together: what they share is compiled once, and only the
+    # program that is asked for is linked.  A variant is rarely wanted for more than one.
+    targets = [arch] if variant else list(ARCHES.values())
     arguments = [
-        f"--target-list={arch.target}",
+        f"--target-list={','.join(target.target for target in targets)}",
         "--without-default-features",
         "--without-default-devices",
-        f"--with-devices-{arch.name}=ummulab",
+        *(f"--with-devices-{target.name}=ummulab" for target in targets),
         "--enable-system",
         "--enable-tcg",
         "--enable-fdt=system",
@@ -104,7 +107,7 @@ def configure_arguments(arch: BuildArch, variant: str = "") -> list[str]:
         "--disable-install-blobs",
         "--disable-download",
     ]
-    if host_arch() == arch.name:
+    if host_arch() in [target.name for target in targets]:
         arguments.append("--enable-kvm")
     if variant:
         # Undefined behaviour ends the process, as an address error does: a test must see it.
@@ -130,8 +133,8 @@ def inputs_for(arch: BuildArch, source: QemuSource, files: dict[str, SourceFile]
     inputs.add("configure", configure_arguments(arch, variant))
     inputs.add("hooks", [*HOOKS, EDK2])
     inputs.add("host", f"{host.host_id()} {host_arch()}")
-    devices = f"{CONFIGS}{arch.target}/"
-    inputs.add_files({name: file for name, file in files.items() if name.startswith((OVERLAY, devices))})
+    configs = CONFIGS + (f"{arch.target}/" if variant else "")
+    inputs.add_files({name: file for name, file in files.items() if name.startswith((OVERLAY, configs))})
     return inputs
 
 
@@ -148,7 +151,10 @@ def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, variant: str
     arch = build_arch(arch_name)
     source = find_source(fetcher)
     files = overlay_files()
+    firmware = {package: fetcher.get(package) for package, _ in arch.firmware}
     inputs = inputs_for(arch, source, files, variant)
+    if firmware:
+        inputs.add("firmware", {name: got.identity for name, got in firmware.items()})
 
     def build(target: Path) -> dict[str, str]:
         folder = source.folder(variant)
@@ -158,7 +164,7 @@ def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, variant: str
             tree = _prepare_tree(source, folder, files, reporter)
             program = _compile(arch, tree, folder, variant, reporter)
             shutil.copy2(program, target / program.name)
-        _install_data(arch, target / "share", fetcher, source.version)
+        _install_data(arch, target / "share", firmware, source.version)
         return {"qemu": source.version}
 
     return store.get(inputs, build, reporter)
@@ -203,25 +209,27 @@ def _edit(path: Path, anchor: str, text: str, *, keep: bool) -> None:
 
 
 def _compile(arch: BuildArch, tree: Path, folder: Path, variant: str, reporter: Reporter) -> Path:
-    name = f"{arch.name}-{variant}" if variant else arch.name
+    name = f"{arch.name}-{variant}" if variant else "all"
     program = program_name(arch, variant)
     build = writable(folder / f"build-{name}")
     log = process.log_path(f"qemu-{name}")
-    # This interpreter's environment has the meson and pycotap that Debian strips from the source.
-    arguments = [*configure_arguments(arch, variant), f"--python={sys.executable}"]
+    arguments = configure_arguments(arch, variant)
     marker = build / ".ummulab-configured"
-    wanted = "\n".join(arguments)
-    if not marker.exists() or marker.read_text() != wanted:
+    if not _configured(marker, arguments):
         shutil.rmtree(build)
         writable(build)
+        # This interpreter's environment has the meson and pycotap that Debian strips from the source.
+        command: list[str | Path] = [tree / "configure", *arguments, f"--python={sys.executable}"]
         with reporter.step("configuring QEMU", 30) as step:
-            process.run(
-                [tree / "configure", *arguments], log, "configuring QEMU", step=step, cwd=build, append=False
-            )
-        marker.write_text(wanted)
-    fresh = not (build / program).exists()
-    seconds = {"": 260, "asan": 400, "fuzz": 700}[variant]
-    with reporter.step(f"compiling QEMU for {name}", scaled(seconds) if fresh else 20) as step:
+            process.run(command, log, "configuring QEMU", step=step, cwd=build, append=False)
+        marker.write_text("\n".join([*arguments, f"--python={sys.executable}"]))
+    seconds = scaled({"": 260, "asan": 400, "fuzz": 700}[variant])
+    if (build / program).exists():
+        seconds = 20
+    elif any((build / other.qemu).exists() for other in ARCHES.values()):
+        seconds /= 4
+    what = f"{arch.qemu} ({variant})" if variant else arch.qemu
+    with reporter.step(f"compiling {what}", seconds) as step:
         process.run(
             ["ninja", "-C", build, f"-j{jobs()}", program],
             log,
@@ -232,11 +240,19 @@ def _compile(arch: BuildArch, tree: Path, folder: Path, variant: str, reporter: 
     return build / program
 
 
-def _install_data(arch: BuildArch, target: Path, fetcher: Fetcher, version: str) -> None:
+def _configured(marker: Path, arguments: list[str]) -> bool:
+    """Whether the build folder is set up so, by a Python environment that is still there."""
+    if not marker.exists():
+        return False
+    *before, python = marker.read_text().splitlines()
+    python = python.removeprefix("--python=")
+    return before == arguments and Path(python).exists()
+
+
+def _install_data(arch: BuildArch, target: Path, firmware: dict[str, Download], version: str) -> None:
     """The folder for -L: only what QEMU loads at start on this machine type."""
     target.mkdir()
     (target / "VERSION").write_text(f"{version}\n")
     for package, path in arch.firmware:
-        got = fetcher.get(package)
-        data = process.unpack_deb_file(got.file(".deb"), path)
+        data = process.unpack_deb_file(firmware[package].file(".deb"), path)
         (target / Path(path).name).write_bytes(data)
