@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,10 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
+from ummulab import cli
 from ummulab.build import debian, host, process
 from ummulab.build.debian import Fetcher
 from ummulab.build.locks import locked
 from ummulab.build.paths import cache_dir, writable
+from ummulab.build.pipeline import Pipeline
 from ummulab.build.progress import QuietReporter
 from ummulab.errors import UserError
 
@@ -64,6 +67,38 @@ def test_full_disk_is_told_before_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1 << 20))
     with pytest.raises(UserError, match=r"4\.0 GiB needed, 0\.0 GiB free"):
         host.require_disk(4.0, "building")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_full_disk_at_a_write_of_our_own(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(**_: object) -> None:
+        raise OSError(number, os.strerror(number), "/cache/entries/x")
+
+    monkeypatch.setattr(cli.app, "main", write)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert end.value.code == 1 and out == ""
+    assert err.splitlines()[0] == f"ummulab: error: {os.strerror(number)}: /cache/entries/x"
+    assert "UMMULAB_CACHE" in err.splitlines()[1] and "Traceback" not in err
+
+
+def test_another_error_of_the_system_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(**_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(cli.app, "main", fault)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        cli.main()
+
+
+def test_first_build_says_at_once_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1 << 30))
+    with pytest.raises(UserError, match=r"building everything: 3\.5 GiB needed, 1\.0 GiB free"):
+        Pipeline("aarch64", QUIET).entries()
+    assert not (cache_dir() / "downloads").exists()
 
 
 def test_full_disk_is_told_after_it_happened(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ummulab.errors import UserError
 SUITE = "trixie"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RECORD = "download.json"
+LISTS_GIB = 0.1
 _URI = re.compile(r"^'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+)")
 
 
@@ -210,12 +211,13 @@ class Fetcher:
 
     def _fetch(self, name: str, folder: Path, source: bool) -> Download:
         host.require_debian()
-        host.require_disk(1.0, f"fetching {name}")
         if not self._apt:
+            host.require_disk(LISTS_GIB, "Debian's package lists")
             self._apt = Apt(self._reporter)
             self._apt.update()
         arguments = ["source", "--download-only", name] if source else ["download", name]
         sizes = self._apt.uris(arguments)
+        host.require_disk(sum(sizes.values()) * 1.05 / host.GIB, f"fetching {name}")
         version = self._apt.version(name, source=source)
         temporary = folder.with_name(f".new-{folder.name}")
         shutil.rmtree(temporary, ignore_errors=True)

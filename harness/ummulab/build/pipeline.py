@@ -6,11 +6,14 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from ummulab.build import Images, guest, image, qemu, store
+from ummulab.build import Images, guest, host, image, qemu, store
 from ummulab.build.arch import build_arch
 from ummulab.build.debian import Fetcher
 from ummulab.build.kernel import Kernel
 from ummulab.build.progress import Reporter
+
+#: What is in the cache after a first build of one architecture, packages and Python environment included.
+EVERYTHING_GIB = 3.5
 
 
 class Pipeline:
@@ -46,6 +49,8 @@ class Pipeline:
 
     def entries(self) -> dict[str, store.Entry]:
         """All that a VM needs."""
+        if not store.entries_dir().exists():
+            host.require_disk(EVERYTHING_GIB, "building everything")  # not only after ten minutes of work
         return {"qemu": self.qemu_entry(), "kernel": self.kernel_entry(), "image": self.image_entry()}
 
     def images(self) -> Images:

@@ -41,6 +41,10 @@ VARIANT_PACKAGES: dict[str, tuple[str, ...]] = {
     "fuzz": ("clang", "libclang-rt-dev", "llvm"),
 }
 
+#: Measured, with room to spare.
+SOURCE_GIB = 0.5
+BUILD_GIB = {"": 0.3, "asan": 1.0, "fuzz": 1.0}
+
 #: The lines that make QEMU's build know hw/ummu: (file, regular expression to put it after, text).
 #: Edits by anchor rather than a patch, so that another 10.x tree (QEMU_SRC=) takes them as well.
 HOOKS = (
@@ -158,7 +162,8 @@ def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, variant: str
 
     def build(target: Path) -> dict[str, str]:
         folder = source.folder(variant)
-        host.require_disk(1.0 if (folder / "src" / sources.COMPLETE).exists() else 3.0, "building QEMU")
+        unpacked = (folder / "src" / sources.COMPLETE).exists()
+        host.require_disk(BUILD_GIB[variant] + (0 if unpacked else SOURCE_GIB), "building QEMU")
         host.require_packages([*PACKAGES, *VARIANT_PACKAGES[variant]], reporter)
         with locked(folder.name, reporter):
             tree = _prepare_tree(source, folder, files, reporter)
