@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from ummulab.build import host, process
+from ummulab.build.arch import ARCHES
 from ummulab.build.inputs import sha256
 from ummulab.build.locks import locked
 from ummulab.build.paths import cache_dir, writable
@@ -106,7 +107,7 @@ class Apt:
         source = f"[signed-by={KEYRING}] {self._mirror} {SUITE} main\n"
         (self.root / "sources.list").write_text(f"deb {source}deb-src {source}")
         native = process.output(["dpkg", "--print-architecture"], "asking dpkg").strip()
-        others = [name for name in ("amd64", "arm64") if name != native]
+        others = [arch.debian for arch in ARCHES.values() if arch.debian != native]
         architectures = "".join(f'"{name}";' for name in [native, *others])
         settings = [
             f'Dir::Etc::sourcelist "{self.root}/sources.list"',
