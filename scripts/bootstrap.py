@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Tools that run in the environment instead of the ummulab command.
 TOOLS = {"python": [], "pytest": ["-m", "pytest"], "ruff": ["-m", "ruff"], "mypy": ["-m", "mypy"]}
 VENV_SECONDS = 60
+#: With less than this left, a failure is put down to the disk.
+FULL_BYTES = 4 << 20
 
 
 def die(message: str) -> NoReturn:
@@ -81,12 +83,15 @@ def reason(log: Path) -> str:
     """The line of pip's log that says why, for the one-line error."""
     lines = log.read_text(errors="replace").splitlines()
     text = "\n".join(lines)
-    if "No space left" in text:
+    # The log itself is cut short on a full disk.
+    if "No space left" in text or shutil.disk_usage(log.parent).free < FULL_BYTES:
         return f"no disk space left under {cache_dir()}"
     if any(
         sign in text for sign in ("NewConnectionError", "Temporary failure in name", "Network is unreachable")
     ):
         return "the Python package index cannot be reached: is the network up?"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "pip does not trust the package index's certificate: set PIP_CERT to the file of your network's CA"
     errors = [line for line in lines if line.startswith("ERROR")]
     return f"{errors[-1] if errors else 'pip failed'} (log: {log})"
 
@@ -134,6 +139,8 @@ def main() -> NoReturn:
         python = ensure_environment()
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        die(f"{error.strerror}: {error.filename or cache_dir()}")
     arguments = sys.argv[1:]
     if arguments and arguments[0] in TOOLS:
         arguments = [*TOOLS[arguments[0]], *arguments[1:]]

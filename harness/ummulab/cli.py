@@ -7,6 +7,7 @@ called, so that ``ummulab run`` does not pay for numpy and ``--help`` is quick.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import signal
 import sys
@@ -30,6 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("ummulab.build.commands:generate", "Write the generated headers and reference pages again."),
 }
 
+
+#: A full or read-only disk can show up at any write.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 #: What click raises to show the help of a group that was called without a command (8.2 and later).
 _HELP: type | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -93,6 +97,19 @@ def main() -> NoReturn:
         # The reader of our output went away (`| head`): not an error of ours.
         sys.stdout = None
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise  # a fault of ours: the traceback is what helps
+        sys.exit(fail(disk_error(error)))
+
+
+def disk_error(error: OSError) -> UserError:
+    """What the machine's disk said, as one line."""
+    where = f": {error.filename}" if error.filename else ""
+    return UserError(
+        f"{error.strerror}{where}",
+        hint="free some space, or set UMMULAB_CACHE (cache) or TMPDIR (logs) to another folder",
+    )
 
 
 def _terminate(signum: int, _frame: object) -> NoReturn:

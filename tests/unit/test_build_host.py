@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from ummulab import cli
 from ummulab.build import debian, host, process
 from ummulab.build.debian import Fetcher
 from ummulab.build.locks import locked
 from ummulab.build.paths import cache_dir, writable
+from ummulab.build.pipeline import Pipeline
 from ummulab.build.progress import QuietReporter
 from ummulab.errors import UserError
 
@@ -63,6 +67,38 @@ def test_full_disk_is_told_before_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1 << 20))
     with pytest.raises(UserError, match=r"4\.0 GiB needed, 0\.0 GiB free"):
         host.require_disk(4.0, "building")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_full_disk_at_a_write_of_our_own(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(**_: object) -> None:
+        raise OSError(number, os.strerror(number), "/cache/entries/x")
+
+    monkeypatch.setattr(cli.app, "main", write)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert end.value.code == 1 and out == ""
+    assert err.splitlines()[0] == f"ummulab: error: {os.strerror(number)}: /cache/entries/x"
+    assert "UMMULAB_CACHE" in err.splitlines()[1] and "Traceback" not in err
+
+
+def test_another_error_of_the_system_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(**_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(cli.app, "main", fault)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        cli.main()
+
+
+def test_first_build_says_at_once_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1 << 30))
+    with pytest.raises(UserError, match=r"building everything: 3\.5 GiB needed, 1\.0 GiB free"):
+        Pipeline("aarch64", QUIET).entries()
+    assert not (cache_dir() / "downloads").exists()
 
 
 def test_full_disk_is_told_after_it_happened(tmp_path: Path) -> None:
@@ -125,10 +161,8 @@ def test_interrupt_ends_the_tool_and_its_children(tmp_path: Path) -> None:
             parse=process.ninja_progress,
         )
     child = int((tmp_path / "child").read_text())
-    state = Path(f"/proc/{child}/stat")
     deadline = time.monotonic() + 10
-    # Gone, or dead and waiting for whoever adopted it.
-    while state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+    while not ended(child):
         assert time.monotonic() < deadline, f"process {child} still runs after the interrupt"
         time.sleep(0.02)
 
@@ -162,6 +196,71 @@ def test_lock_says_that_it_waits_and_gives_up() -> None:
         thread.join()
     assert notes == ["waiting for another ummulab that is working on thing"]
     with locked("thing", QUIET, limit=0.3):
+        pass
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from ummulab.build import process
+from ummulab.build.locks import locked
+from ummulab.build.progress import QuietReporter, Step
+class Telling(Step):
+    def update(self, done, total): print("running", flush=True)
+    def tick(self): pass
+with locked("thing", QuietReporter()):
+    process.run(["sh", "-c", sys.argv[1]], Path(sys.argv[2]), "compiling", step=Telling(),
+                parse=process.ninja_progress)
+"""
+
+
+def start_builder(script: str, log: Path) -> subprocess.Popen[bytes]:
+    """A process that holds the lock "thing" and runs a tool, which has said something."""
+    child = subprocess.Popen([sys.executable, "-c", BUILDER, script, str(log)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"running\n"
+    return child
+
+
+def ended(pid: int) -> bool:
+    """Gone, or dead and waiting for whoever adopted it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_killed_builder_takes_its_tool_along(tmp_path: Path) -> None:
+    script = f"echo $$ > {tmp_path}/tool; echo '[1/2] x'; exec sleep 600"
+    with start_builder(script, tmp_path / "log") as child:
+        child.kill()
+    tool = int((tmp_path / "tool").read_text())
+    deadline = time.monotonic() + 30
+    while not ended(tool):
+        assert time.monotonic() < deadline, f"process {tool} goes on after its builder was killed"
+        time.sleep(0.02)
+
+
+def test_lock_stays_while_the_tool_of_a_killed_builder_still_writes(tmp_path: Path) -> None:
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    script = f"trap '' TERM; echo '[1/2] x'; {wait}; echo done > {tmp_path}/out"
+    with start_builder(script, tmp_path / "log") as child:
+        child.kill()
+    with pytest.raises(UserError, match="still holds"), locked("thing", QUIET, limit=0.5):
+        pass
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "go").touch()
+    with locked("thing", QUIET, limit=30):
+        assert (tmp_path / "out").exists()
+
+
+def test_shared_lock_keeps_only_exclusive_ones_out() -> None:
+    with (
+        locked("thing", QUIET, shared=True),
+        locked("thing", QUIET, 0.3, shared=True),
+        pytest.raises(UserError, match="still holds"),
+        locked("thing", QUIET, limit=0.3),
+    ):
         pass
 
 

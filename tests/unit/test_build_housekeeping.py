@@ -11,6 +11,7 @@ import pytest
 from ummulab.build import housekeeping, sources, store
 from ummulab.build.inputs import Inputs
 from ummulab.build.progress import QuietReporter
+from ummulab.errors import UserError
 
 HOUR = 3600.0
 
@@ -77,3 +78,17 @@ def test_an_empty_cache_is_no_error(cache: Path) -> None:
     assert housekeeping.collect(0, QuietReporter()) == 0
     assert housekeeping.remove_work(QuietReporter()) == 0
     assert not cache.exists() or not list(cache.glob("entries/*"))
+
+
+def test_work_folders_of_a_running_build_stay(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = sources.work_dir() / "tree"
+    monkeypatch.setattr(housekeeping, "BUILD_SECONDS", 0.3)
+
+    def build(_: Path) -> dict[str, str]:
+        work.mkdir(parents=True)
+        with pytest.raises(UserError, match="still holds"):
+            housekeeping.remove_work(QuietReporter())
+        return {"there": str(work.exists())}
+
+    made = store.get(Inputs("thing", "aarch64"), build, QuietReporter())
+    assert made.versions == {"there": "True"}

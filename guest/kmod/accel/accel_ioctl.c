@@ -14,13 +14,8 @@
 #include <linux/uaccess.h>
 
 #include "accel.h"
+#include "accel_arch.h"
 #include "compat.h"
-
-#ifdef CONFIG_ARM64
-#define accel_pgprot(prot)	pgprot_device(prot)
-#else
-#define accel_pgprot(prot)	pgprot_noncached(prot)
-#endif
 
 static int accel_open(struct inode *inode, struct file *filp)
 {
@@ -248,7 +243,7 @@ static vm_fault_t doorbell_fault(struct vm_fault *vmf)
 		phys_addr_t pa = dev->doorbells + q->qid * ACCEL_DOORBELL_BANK_STRIDE;
 
 		ret = vmf_insert_pfn_prot(vma, vmf->address, PHYS_PFN(pa),
-					  accel_pgprot(vma->vm_page_prot));
+					  accel_arch_pgprot_device(vma->vm_page_prot));
 	} else {
 		ret = vmf_insert_pfn(vma, vmf->address, page_to_pfn(q->spare));
 	}

@@ -46,13 +46,13 @@ def ensure(arch: str = DEFAULT_ARCH, *, debug: bool = False, progress: Reporter 
     return pipeline.Pipeline(arch, reporter, debug=debug).images()
 
 
-def ensure_qemu(arch: str = DEFAULT_ARCH, *, asan: bool = False, progress: Reporter | None = None) -> Path:
-    """Only QEMU, for tests without a guest; ``asan`` is the variant with sanitizers."""
+def ensure_qemu(arch: str = DEFAULT_ARCH, *, variant: str = "", progress: Reporter | None = None) -> Path:
+    """Only QEMU, for tests without a guest; ``variant`` "asan" has sanitizers, "fuzz" is QEMU's fuzzer."""
     from ummulab.build import pipeline, prebuilt
     from ummulab.build.progress import default_reporter
 
     reporter = progress or default_reporter()
     given = os.environ.get("UMMULAB_IMAGES")
-    if given and not asan:
+    if given and not variant:
         return prebuilt.use(Path(given), arch, reporter).qemu
-    return pipeline.Pipeline(arch, reporter).qemu(asan=asan)
+    return pipeline.Pipeline(arch, reporter).qemu(variant=variant)

@@ -49,7 +49,7 @@ def build(what: str, arch: str, debug: bool, asan: bool, refresh: bool) -> None:
     pipeline = Pipeline(arch, reporter, debug=debug)
     found: dict[str, Path] = {}
     if what in ("all", "qemu"):
-        found["qemu"] = pipeline.qemu(asan=asan)
+        found["qemu"] = pipeline.qemu(variant="asan" if asan else "")
     if what in ("all", "kernel"):
         found["kernel"] = pipeline.kernel_entry().path / "kernel"
     if what in ("all", "image"):

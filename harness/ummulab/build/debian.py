@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from ummulab.build import host, process
+from ummulab.build.arch import ARCHES
 from ummulab.build.inputs import sha256
 from ummulab.build.locks import locked
 from ummulab.build.paths import cache_dir, writable
@@ -29,6 +29,7 @@ from ummulab.errors import UserError
 SUITE = "trixie"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RECORD = "download.json"
+LISTS_GIB = 0.1
 _URI = re.compile(r"^'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+)")
 
 
@@ -106,7 +107,7 @@ class Apt:
         source = f"[signed-by={KEYRING}] {self._mirror} {SUITE} main\n"
         (self.root / "sources.list").write_text(f"deb {source}deb-src {source}")
         native = process.output(["dpkg", "--print-architecture"], "asking dpkg").strip()
-        others = [name for name in ("amd64", "arm64") if name != native]
+        others = [arch.debian for arch in ARCHES.values() if arch.debian != native]
         architectures = "".join(f'"{name}";' for name in [native, *others])
         settings = [
             f'Dir::Etc::sourcelist "{self.root}/sources.list"',
@@ -211,12 +212,13 @@ class Fetcher:
 
     def _fetch(self, name: str, folder: Path, source: bool) -> Download:
         host.require_debian()
-        host.require_disk(1.0, f"fetching {name}")
         if not self._apt:
+            host.require_disk(LISTS_GIB, "Debian's package lists")
             self._apt = Apt(self._reporter)
             self._apt.update()
         arguments = ["source", "--download-only", name] if source else ["download", name]
         sizes = self._apt.uris(arguments)
+        host.require_disk(sum(sizes.values()) * 1.05 / host.GIB, f"fetching {name}")
         version = self._apt.version(name, source=source)
         temporary = folder.with_name(f".new-{folder.name}")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -238,15 +240,8 @@ class Fetcher:
         total = sum(sizes.values())
         with self._reporter.step(f"fetching {name} ({total / 1e6:.1f} MB)", max(total / 5e6, 5)) as step:
             # apt runs quietly; the growing files tell how far it is.
-            child = subprocess.Popen(
-                ["apt-get", *arguments],
-                cwd=folder,
-                env={**os.environ, **apt.env},
-                stdin=subprocess.DEVNULL,
-                stdout=log.open("w"),
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            with log.open("wb") as out:
+                child = process.start(["apt-get", *arguments], out, folder, apt.env)
             try:
                 grown, last = -1, time.monotonic()
                 while child.poll() is None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from ummulab.build import host, process, sources, store
 from ummulab.build.inputs import Inputs, SourceFile, lay_out, read_sources
 from ummulab.build.kernel import Kernel, KernelTree, environment
-from ummulab.build.locks import locked
 from ummulab.build.paths import REPO, writable
 from ummulab.build.progress import Reporter, jobs
 from ummulab.errors import UserError
@@ -38,9 +37,8 @@ def ensure(kernel: Kernel, reporter: Reporter) -> store.Entry:
 
     def build(target: Path) -> dict[str, str]:
         host.require_packages(["make", *kernel.arch.compiler_packages()], reporter)
-        tree = kernel.tree()
         with (
-            locked(kernel.lock, reporter),
+            kernel.tree() as tree,
             reporter.step(f"building modules, libraries and tools for {kernel.arch.name}", 40) as step,
         ):
             work = sources.work_dir() / f"guest-{tree.output.parent.name}-{tree.output.name}"

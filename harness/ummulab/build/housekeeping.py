@@ -15,6 +15,8 @@ from ummulab.build.progress import Reporter
 
 #: Where saved VMs are kept, below the cache folder.
 TEMPLATES = "templates"
+#: How long to wait for a running build before its folders are removed.
+BUILD_SECONDS = 60.0
 
 
 def tree_size(folder: Path) -> int:
@@ -35,7 +37,7 @@ def collect(hours: float, reporter: Reporter) -> int:
         if hours and time.time() - last_use(folder) < hours * 3600:
             continue
         # The builder's lock: an entry that is being made or looked for now is not pulled away.
-        with locked(folder.name, reporter, limit=60):
+        with locked(folder.name, reporter, limit=BUILD_SECONDS):
             freed += tree_size(folder)
             store.discard(folder)
     # A clone keeps its template's files open: removing one under it does no harm.
@@ -49,8 +51,8 @@ def collect(hours: float, reporter: Reporter) -> int:
 def remove_work(reporter: Reporter) -> int:
     """Remove unpacked sources and build folders; returns the bytes freed."""
     freed = 0
-    for folder in sorted(sources.work_dir().glob("*")):
-        with locked(folder.name, reporter, limit=60):
+    with locked(store.BUILDERS, reporter, limit=BUILD_SECONDS):
+        for folder in sorted(sources.work_dir().glob("*")):
             freed += tree_size(folder)
             shutil.rmtree(folder, ignore_errors=True)
     return freed

@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,10 @@ FOLDER = "guest/kernel"
 PACKAGES = ("make", "gcc", "libc6-dev", "flex", "bison", "bc", "perl", "xz-utils", "libelf-dev", "patch")
 #: Compiled and linked objects of a full build, for the progress bar.
 OBJECTS = {"aarch64": 1500, "x86_64": 1700}
+#: Measured, with room to spare.
+SOURCE_GIB = 1.9
+BUILD_GIB = 0.3
+DEBUG_BUILD_GIB = 1.0
 #: The same kernel must come out of the same inputs.
 STABLE_ENV = {"KBUILD_BUILD_TIMESTAMP": "@0", "KBUILD_BUILD_USER": "ummulab", "KBUILD_BUILD_HOST": "ummulab"}
 _SET = re.compile(r"^(CONFIG_\w+)=(.*)$")
@@ -98,11 +103,6 @@ class Kernel:
         return inputs
 
     @property
-    def lock(self) -> str:
-        """Lock for the output folder; modules are built under it as well."""
-        return f"{self._folder.name}-{self._variant}"
-
-    @property
     def _variant(self) -> str:
         return f"{self.arch.name}-debug" if self._debug else self.arch.name
 
@@ -110,24 +110,28 @@ class Kernel:
         """The kernel, from the cache or built now."""
 
         def build(target: Path) -> dict[str, str]:
-            tree = self.tree()
-            shutil.copy2(tree.output / self.arch.image, target / "kernel")
-            for name in (".config", "System.map"):
-                shutil.copy2(tree.output / name, target / name.lstrip("."))
-            return {"kernel": (tree.output / "include/config/kernel.release").read_text().strip()}
+            with self.tree() as tree:
+                shutil.copy2(tree.output / self.arch.image, target / "kernel")
+                for name in (".config", "System.map"):
+                    shutil.copy2(tree.output / name, target / name.lstrip("."))
+                return {"kernel": (tree.output / "include/config/kernel.release").read_text().strip()}
 
         return store.get(self.inputs, build, self._reporter)
 
-    def tree(self) -> KernelTree:
-        """The built tree; made again if an earlier build was interrupted or its folder was removed."""
+    @contextmanager
+    def tree(self) -> Iterator[KernelTree]:
+        """The built tree; made again if an earlier build was interrupted or its folder was removed.
+
+        It is locked meanwhile: another checkout with other fragments builds in the same folder.
+        """
         output = self._folder / f"build-{self._variant}"
         source = self._folder / "src"
         make = (f"ARCH={self.arch.kernel}", f"CROSS_COMPILE={self.arch.cross}")
         tree = KernelTree(source, output, make)
-        with locked(self.lock, self._reporter):
+        with locked(f"{self._folder.name}-{self._variant}", self._reporter):
             if not self._built(output):
                 self._build(tree)
-        return tree
+            yield tree
 
     def _marker(self, output: Path) -> Path:
         return output / ".ummulab-built"
@@ -139,7 +143,9 @@ class Kernel:
             return False
 
     def _build(self, tree: KernelTree) -> None:
-        host.require_disk(1.5 if tree.output.exists() else 4.0, "building the guest kernel")
+        unpacked = (tree.source / sources.COMPLETE).exists()
+        need = (DEBUG_BUILD_GIB if self._debug else BUILD_GIB) + (0 if unpacked else SOURCE_GIB)
+        host.require_disk(need, "building the guest kernel")
         host.require_packages([*PACKAGES, *self.arch.compiler_packages()], self._reporter)
         fresh = not (tree.output / self.arch.image).exists()
         self.unpack_source()

@@ -6,11 +6,14 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from ummulab.build import Images, guest, image, qemu, store
+from ummulab.build import Images, guest, host, image, qemu, store
 from ummulab.build.arch import build_arch
 from ummulab.build.debian import Fetcher
 from ummulab.build.kernel import Kernel
 from ummulab.build.progress import Reporter
+
+#: What is in the cache after a first build of one architecture, packages and Python environment included.
+EVERYTHING_GIB = 3.5
 
 
 class Pipeline:
@@ -26,13 +29,13 @@ class Pipeline:
     def _kernel(self) -> Kernel:
         return Kernel(self.arch.name, self._fetcher, self._reporter, debug=self._debug)
 
-    def qemu_entry(self, *, asan: bool = False) -> store.Entry:
+    def qemu_entry(self, *, variant: str = "") -> store.Entry:
         """QEMU as a cache entry."""
-        return qemu.ensure(self.arch.name, self._fetcher, self._reporter, asan=asan)
+        return qemu.ensure(self.arch.name, self._fetcher, self._reporter, variant=variant)
 
-    def qemu(self, *, asan: bool = False) -> Path:
+    def qemu(self, *, variant: str = "") -> Path:
         """QEMU's program."""
-        return self.qemu_entry(asan=asan).path / self.arch.qemu
+        return self.qemu_entry(variant=variant).path / qemu.program_name(self.arch, variant)
 
     def kernel_entry(self) -> store.Entry:
         """The kernel as a cache entry."""
@@ -46,6 +49,8 @@ class Pipeline:
 
     def entries(self) -> dict[str, store.Entry]:
         """All that a VM needs."""
+        if not store.entries_dir().exists():
+            host.require_disk(EVERYTHING_GIB, "building everything")  # not only after ten minutes of work
         return {"qemu": self.qemu_entry(), "kernel": self.kernel_entry(), "image": self.image_entry()}
 
     def images(self) -> Images:

@@ -12,7 +12,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
+from ummulab.build.locks import held_descriptors
 from ummulab.build.paths import cache_dir, writable
 from ummulab.build.progress import Step
 from ummulab.errors import UserError
@@ -67,21 +69,12 @@ def run(
     append: bool = True,
 ) -> None:
     """Run one build tool to its end; a failure is a UserError with the line that tells why."""
-    argv = ["nice", *map(str, command)]
+    argv = list(map(str, command))
     with log.open("ab" if append else "wb") as out:
         out.write(f"$ {' '.join(argv)}\n".encode())
         out.flush()
         begin = out.tell()
-        # An own session, so that an interrupt reaches the compilers through us, all of them.
-        process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=None if env is None else {**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        process = start(argv, subprocess.PIPE, cwd, env)
         try:
             _pump(process, out.write, step, parse, what, log)
             status = process.wait(timeout=60)
@@ -90,6 +83,24 @@ def run(
             raise
     if status:
         raise failure(what, log, begin, status)
+
+
+def start(
+    argv: Sequence[str], stdout: int | IO[bytes], cwd: Path | None, env: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    """Start a build tool so that it ends with us, however we end."""
+    return subprocess.Popen(
+        # Should we be killed, the kernel ends the tool: nothing goes on behind the user's back.
+        ["setpriv", "--pdeathsig", "TERM", "nice", *argv],
+        cwd=cwd,
+        env=None if env is None else {**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.STDOUT,
+        # An own session, so that an interrupt reaches the compilers through us, all of them.
+        start_new_session=True,
+        pass_fds=held_descriptors(),
+    )
 
 
 def _pump(
@@ -129,11 +140,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=patience)
-            return
-        except subprocess.TimeoutExpired:
-            continue
+            break
+    # The first process has ended; what did not listen to it goes the hard way.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def failure(what: str, log: Path, begin: int, status: int) -> UserError:

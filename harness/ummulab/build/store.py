@@ -19,6 +19,8 @@ from ummulab.build.paths import cache_dir, writable
 from ummulab.build.progress import Reporter
 
 MANIFEST = "manifest.json"
+#: Lock that every builder shares; who removes the work folders takes it alone.
+BUILDERS = "builders"
 FORMAT = 1
 
 #: Fills an empty folder; returns the versions to record.
@@ -168,7 +170,7 @@ def get(inputs: Inputs, build: Builder, reporter: Reporter) -> Entry:
     found = find(inputs, reporter)
     if found:
         return found
-    with locked(inputs.entry, reporter):
+    with locked(BUILDERS, reporter, shared=True), locked(inputs.entry, reporter):
         found = find(inputs, reporter)
         if found:
             return found

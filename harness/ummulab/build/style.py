@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ummulab.build import host, qemu
+from ummulab.build import host, qemu, sources
 from ummulab.build.arch import DEFAULT_ARCH
 from ummulab.build.debian import Fetcher
 from ummulab.build.kernel import Kernel
 from ummulab.build.locks import locked
 from ummulab.build.progress import Reporter
+from ummulab.build.store import BUILDERS
 from ummulab.errors import UserError
 
 CHECKPATCH = "scripts/checkpatch.pl"
@@ -24,15 +25,21 @@ def qemu_checkpatch(reporter: Reporter) -> list[str]:
     """Command that checks files in QEMU's style, its source fetched and unpacked when missing."""
     host.require_packages(["perl", "xz-utils"], reporter)
     source = qemu.find_source(Fetcher(reporter))
-    with locked(source.folder.name, reporter):
-        tree = qemu.unpack_source(source, reporter)
+    folder = source.folder()
+    tree = folder / "src"
+    # A long build holds the tree's lock; who only reads what is there already need not wait for it.
+    if not (tree / sources.COMPLETE).exists():
+        with locked(BUILDERS, reporter, shared=True), locked(folder.name, reporter):
+            qemu.unpack_source(source, folder, reporter)
     return ["perl", str(tree / CHECKPATCH), *_COMMON]
 
 
 def kernel_checkpatch(reporter: Reporter) -> list[str]:
     """Command that checks files in the kernel's style, strictly; the source as above."""
     host.require_packages(["perl", "xz-utils"], reporter)
-    tree = Kernel(DEFAULT_ARCH, Fetcher(reporter), reporter).unpack_source()
+    kernel = Kernel(DEFAULT_ARCH, Fetcher(reporter), reporter)
+    with locked(BUILDERS, reporter, shared=True):
+        tree = kernel.unpack_source()
     return ["perl", str(tree / CHECKPATCH), "--strict", *_COMMON]
 
 

@@ -131,7 +131,10 @@ class QemuProcess:
 
 
 def find_qemu(arch: str) -> Path:
-    """The QEMU to test: UMMULAB_QEMU if set, else the one the build keeps in the cache."""
+    """The QEMU to test: UMMULAB_QEMU if set, else the one the build keeps in the cache.
+
+    With UMMULAB_QEMU_ASAN=1 the latter is the variant with sanitizers.
+    """
     named = os.environ.get("UMMULAB_QEMU")
     if named:
         path = Path(named)
@@ -140,4 +143,5 @@ def find_qemu(arch: str) -> Path:
         return path
     from ummulab.build import ensure_qemu
 
-    return Path(ensure_qemu(arch))
+    asan = os.environ.get("UMMULAB_QEMU_ASAN", "0") not in ("", "0")
+    return Path(ensure_qemu(arch, variant="asan" if asan else ""))
