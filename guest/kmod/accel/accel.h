@@ -53,13 +53,13 @@ struct accel_dev {
 	u64 eid_hi;
 	struct ida qids;
 
-	struct mutex files_lock;
+	struct mutex files_lock;	/* files */
 	struct list_head files;
 
-	spinlock_t hw_lock;
+	spinlock_t hw_lock;	/* registers, gone, revoked bindings */
 	bool gone;		/* registers must not be touched any more */
 
-	spinlock_t irq_lock;
+	spinlock_t irq_lock;	/* slots, from the interrupt handler too */
 	struct accel_queue *slots[ACCEL_MAX_QUEUES];
 };
 
@@ -77,7 +77,7 @@ struct accel_queue {
 	struct address_space *mapping;
 	struct page *spare;	/* stands in for the doorbell page */
 
-	struct mutex lock;
+	struct mutex lock;	/* all below but what says otherwise */
 	int qid;		/* -1: no queue */
 	struct accel_binding *ring;
 	struct list_head bindings;

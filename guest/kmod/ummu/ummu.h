@@ -113,7 +113,7 @@ struct ummu_cmd {
 struct ummu_unit;
 
 struct ummu_mcmdq {
-	spinlock_t lock;
+	spinlock_t lock;	/* ring, pi, and the wait for room */
 	struct ummu_unit *unit;
 	void __iomem *regs;
 	unsigned int index;
@@ -190,14 +190,14 @@ struct ummu_domain {
 	struct ummu_unit __rcu *units[UMMU_MAX_UNITS];
 	unsigned int unit_count;
 
-	struct mutex cfg_lock;
+	struct mutex cfg_lock;	/* TECT and TCT, level by level */
 	void *tect;
 	void **tect_l2;
 	void *tct;
 	unsigned int tct_num;
 	void **tct_l2;
 
-	struct mutex bind_lock;
+	struct mutex bind_lock;	/* entities and their EID bindings */
 	struct list_head entities;
 
 	struct xarray tids;
@@ -254,7 +254,7 @@ struct ummu_proc {
 	struct mm_struct *mm;
 	struct ummu_domain *dom;
 	struct mmu_notifier mn;
-	struct mutex lock;
+	struct mutex lock;	/* ctxs, and the life of each context */
 	struct list_head ctxs;
 	unsigned int ctx_count;
 	u32 asid;
@@ -262,7 +262,7 @@ struct ummu_proc {
 	struct ummu_matt *matt;	/* own page table, separated mode only */
 	struct address_space *mapping;	/* of the device file */
 
-	spinlock_t fault_lock;
+	spinlock_t fault_lock;	/* faults, from the event thread */
 	struct list_head faults;
 	struct work_struct fault_work;
 	u64 fault_page;		/* last fault answered with RETRY ... */

@@ -388,7 +388,8 @@ int ummu_mcmdq_enable(struct ummu_unit *u)
 			ret = readl_poll_timeout(q->regs + MCMDQ_CI, val,
 						 !(val & MCMDQ_CI_EN_RESP), 1, UMMU_POLL_US);
 			if (ret) {
-				dev_err(u->dev, "command queue %u does not stop (CI %#x)\n", i, val);
+				dev_err(u->dev, "command queue %u does not stop (CI %#x)\n",
+					i, val);
 				return ret;
 			}
 		}

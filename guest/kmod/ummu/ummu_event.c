@@ -18,17 +18,21 @@
 #define REPEAT_QUIET	(5 * HZ)
 #define GLB_PENDING	GENMASK(6, 0)
 
-#define NAME(code, name)	case code: return #name;
-static const char *event_name(u8 code)
-{
-	switch (code) {
-	UMMU_EVT_NAMES(NAME)
-	default:
-		return "EVT_UNKNOWN";
-	}
-}
+#define NAME(code, name)	{ code, #name },
+static const struct {
+	u8 code;
+	const char *name;
+} event_names[] = { UMMU_EVT_NAMES(NAME) };
 
 #undef NAME
+
+static const char *event_name(u8 code)
+{
+	for (unsigned int i = 0; i < ARRAY_SIZE(event_names); i++)
+		if (event_names[i].code == code)
+			return event_names[i].name;
+	return "EVT_UNKNOWN";
+}
 
 int ummu_evtq_alloc(struct ummu_unit *u)
 {

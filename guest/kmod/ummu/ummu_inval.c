@@ -12,7 +12,7 @@
 #include "ummu_trace.h"
 
 #define TLBI_MAX_RANGES		12
-#define TLBI_FULL_PAGES		(1ull << 24)
+#define TLBI_FULL_PAGES		BIT_ULL(24)
 
 static u64 local_tag(void)
 {

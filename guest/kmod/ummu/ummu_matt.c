@@ -46,7 +46,7 @@
 
 struct ummu_matt {
 	struct ummu_proc *proc;
-	struct mutex lock;
+	struct mutex lock;	/* entries of the table, against the notifier */
 	__le64 *root;
 #if IS_ENABLED(CONFIG_HMM_MIRROR)
 	struct mmu_interval_notifier mni;

@@ -15,6 +15,7 @@
 #ifndef _UAPI_UMMU_ACCEL_H
 #define _UAPI_UMMU_ACCEL_H
 
+#include <linux/const.h>
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
@@ -44,7 +45,8 @@ struct accel_queue_create {
 	__u32 qid;		/* out */
 	__u32 reserved[3];	/* must be zero */
 };
-#define ACCEL_QUEUE_TOKEN	(1u << 0)
+
+#define ACCEL_QUEUE_TOKEN	_BITUL(0)
 
 struct accel_tid_bind {
 	__u32 size;		/* in: sizeof(struct accel_tid_bind) */
@@ -52,7 +54,8 @@ struct accel_tid_bind {
 	__u32 flags;		/* in: ACCEL_TID_* */
 	__u32 reserved;		/* must be zero */
 };
-#define ACCEL_TID_UNBIND	(1u << 0)
+
+#define ACCEL_TID_UNBIND	_BITUL(0)
 
 struct accel_eventfd {
 	__u32 size;		/* in: sizeof(struct accel_eventfd) */
