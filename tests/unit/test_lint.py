@@ -56,10 +56,27 @@ def test_lint_python(argv: list[str]) -> None:
     assert run_tool(*argv) == ""
 
 
+def row_of_a_list(finding: str) -> bool:
+    """A macro for an X-macro list, such as ``#define ROW(code, name) { code, #name },``: cannot have parentheses."""
+    where, _, text = finding.partition(": ")
+    if "Macros with complex values" not in text:
+        return False
+    name, number = where.rsplit(":", 1)
+    lines = Path(name).read_text().splitlines()[int(number) - 1 :]
+    while lines[0].endswith("\\"):
+        lines[:2] = [lines[0][:-1] + lines[1]]
+    return lines[0].rstrip().endswith(",")
+
+
 def test_lint_model_in_qemu_style() -> None:
     files = c_files("qemu-device")
     assert len(files) > 20
-    assert not (found := style.findings(style.qemu_checkpatch(default_reporter()), files)), "\n".join(found)
+    found = [
+        line
+        for line in style.findings(style.qemu_checkpatch(default_reporter()), files)
+        if not row_of_a_list(line)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_lint_modules_in_kernel_style() -> None:

@@ -145,9 +145,9 @@ static AccelReach accel_gemm_load_b(AccelQueue *q, AccelWindow *b, uint64_t at,
 }
 
 /*
- * acc[j] += A[row][k] * B[k][col + j].  The product of two singles is exact in a
- * double, so the sum has one rounding whether or not the compiler fuses it:
- * every host gives the same bits.
+ * acc[j] += A[row][k] * B[k][col + j].  The product of two singles is exact
+ * in a double, so the sum has one rounding whether or not the compiler fuses
+ * it: every host gives the same bits.
  */
 static AccelReach accel_gemm_products(AccelQueue *q, AccelJob *job,
                                       const AccelGemm *g, AccelWindow *a,
@@ -211,7 +211,10 @@ AccelStep accel_step_gemm(AccelQueue *q, AccelJob *job)
     AccelGemm g = accel_gemm(job);
     AccelWindow a = { .op = accel_operand(job, 0) };
     AccelWindow b = { .op = accel_operand(job, 1) };
-    AccelWindow c = { .op = accel_operand(job, 2), .access = UMMU_ACCESS_WRITE };
+    AccelWindow c = {
+        .op = accel_operand(job, 2),
+        .access = UMMU_ACCESS_WRITE,
+    };
     AccelReach reach = ACCEL_REACH_OK;
 
     while (job->pos < g.m * g.n * 4 && q->s->budget) {
@@ -237,7 +240,7 @@ AccelStep accel_step_gemm(AccelQueue *q, AccelJob *job)
     return job->pos < g.m * g.n * 4 ? ACCEL_STEP_MORE : accel_finish(job);
 }
 
-/* ---- GATHER: dst[i] = table[index[i]], indices are U32 -------------------- */
+/* ---- GATHER: dst[i] = table[index[i]], indices are U32 ------------------- */
 
 int accel_check_gather(const AccelJob *job)
 {
@@ -324,9 +327,9 @@ AccelStep accel_step_gather(AccelQueue *q, AccelJob *job)
     return job->pos < count ? ACCEL_STEP_MORE : accel_finish(job);
 }
 
-/* ---- ATOMIC --------------------------------------------------------------- */
+/* ---- ATOMIC -------------------------------------------------------------- */
 
-/* The width comes from LENGTH, or from DTYPE when LENGTH is 0; 0 = neither fits. */
+/* Width by LENGTH, or by DTYPE when LENGTH is 0; 0: neither fits. */
 static unsigned accel_atomic_size(const AccelJob *job)
 {
     uint64_t length = ACCEL_DESC_EX(job, 1, LENGTH);

@@ -166,7 +166,7 @@ static void accel_copy_forward(uint8_t *dst, const uint8_t *src, uint64_t len)
     if (!gap) {
         return;
     }
-    /* [src, dst + done) repeats its first gap bytes, done is a multiple of it. */
+    /* [src, dst + done) repeats its first gap bytes; done: a multiple. */
     while (done < len) {
         uint64_t part = MIN(len - done, gap + done);
 

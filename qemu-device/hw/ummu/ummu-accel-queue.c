@@ -8,13 +8,13 @@
 #include "ummu-accel.h"
 #include "trace.h"
 
-#define ACCEL_SLICE_BYTES  (256 * 1024)  /* of one queue before the next's turn */
+#define ACCEL_SLICE_BYTES  (256 * 1024)  /* of one queue, then the next */
 #define ACCEL_RING_COST    64            /* of a descriptor or a completion */
 #define ACCEL_DESC_FLAGS   (ACCEL_DESC_FLAG_INT | ACCEL_DESC_FLAG_FENCE_BEFORE)
 /* Bits of an operand's attribute word that mean nothing. */
 #define ACCEL_ATTR_RESERVED  0xfcf00000u
 
-/* ---- small facts ---------------------------------------------------------- */
+/* ---- small facts --------------------------------------------------------- */
 
 unsigned accel_sq_log2(const AccelQueue *q)
 {
@@ -75,7 +75,7 @@ static bool accel_has_work(const AccelQueue *q)
     }
 }
 
-/* ---- parts of a job's life ------------------------------------------------ */
+/* ---- parts of a job's life ----------------------------------------------- */
 
 static void accel_job_clear(AccelQueue *q)
 {
@@ -251,7 +251,7 @@ static void accel_complete(AccelQueue *q)
     }
 }
 
-/* ---- turns ---------------------------------------------------------------- */
+/* ---- turns --------------------------------------------------------------- */
 
 /* One slice of one queue: at most @slice bytes, possibly several small jobs. */
 static void accel_queue_slice(AccelQueue *q, uint64_t slice, int64_t now)
@@ -346,7 +346,7 @@ void accel_engine_timer(void *opaque)
     accel_send_interrupts(s);
 }
 
-/* ---- what software does to a queue ---------------------------------------- */
+/* ---- what software does to a queue --------------------------------------- */
 
 void accel_queue_start(AccelQueue *q)
 {
@@ -467,7 +467,7 @@ void accel_queue_bind(AccelQueue *q, uint32_t tid, bool add)
     trace_ummu_accel_bind(accel_id(q->s), q->number, tid, add, full);
 }
 
-/* ---- answers to stalls ---------------------------------------------------- */
+/* ---- answers to stalls --------------------------------------------------- */
 
 void accel_stall_done(void *opaque, uint16_t stag, bool retry)
 {

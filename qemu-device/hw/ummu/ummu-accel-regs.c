@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Rows come from the generated lists.  A write is: find the row, merge under its
- * mask unless it is read-only or its guard holds, then the register's effect.
+ * Rows come from the generated lists.  A write is: find the row, merge under
+ * its mask unless it is read-only or its guard holds, then the effect.
  */
 #include "qemu/osdep.h"
 #include "qemu/host-utils.h"
@@ -28,7 +28,8 @@ typedef struct AccelRow {
 #define ACCEL_GUARD_NONE false
 #define ACCEL_GUARD_Q_EN true
 #define ACCEL_ROW(name, offset, width, reset, mask, access, guard) \
-    { #name, offset, (width) / 8, mask, ACCEL_IS_##access, ACCEL_GUARD_##guard },
+    { #name, offset, (width) / 8, mask, \
+      ACCEL_IS_##access, ACCEL_GUARD_##guard },
 
 static const AccelRow accel_rows[] = { ACCEL_REG_LIST(ACCEL_ROW) };
 static const AccelRow accel_q_rows[] = { ACCEL_QUEUE_BANK_REG_LIST(ACCEL_ROW) };
@@ -140,7 +141,7 @@ static uint64_t accel_frame_read(void *opaque, hwaddr addr, unsigned size)
     return value;
 }
 
-/* ---- effects of a write --------------------------------------------------- */
+/* ---- effects of a write -------------------------------------------------- */
 
 static void accel_ctrl_written(AccelState *s, uint64_t old)
 {
@@ -247,7 +248,7 @@ static void accel_frame_write(void *opaque, hwaddr addr, uint64_t value,
     accel_send_interrupts(s);
 }
 
-/* Any access reaches the handlers, which decide: nothing may end in a host error. */
+/* Any access reaches the handlers, which decide: no host error is possible. */
 const MemoryRegionOps accel_frame_ops = {
     .read = accel_frame_read,
     .write = accel_frame_write,

@@ -26,7 +26,7 @@
 #define ACCEL_VRAM_MIN       4096
 #define ACCEL_EID_DIGITS     32
 
-/* ---- services for the other files ----------------------------------------- */
+/* ---- services for the other files ---------------------------------------- */
 
 const char *accel_id(AccelState *s)
 {
@@ -64,7 +64,7 @@ void accel_send_interrupts(AccelState *s)
     }
 }
 
-/* The cost model's only look into the UMMU: how many table reads it has made. */
+/* The cost model's only look into the UMMU: how many tables it has read. */
 uint64_t accel_walk_steps(AccelState *s)
 {
     const UmmuCounters *cnt = &s->ummu->cnt;
@@ -72,7 +72,7 @@ uint64_t accel_walk_steps(AccelState *s)
     return cnt->s1_steps + cnt->s2_steps + cnt->mapt_steps;
 }
 
-/* ---- realize -------------------------------------------------------------- */
+/* ---- realize ------------------------------------------------------------- */
 
 static bool accel_parse_eid(AccelState *s, Error **errp)
 {
@@ -254,7 +254,7 @@ static void accel_reset_hold(Object *obj, ResetType type)
     msix_reset(PCI_DEVICE(s));
 }
 
-/* ---- QOM ------------------------------------------------------------------ */
+/* ---- QOM ----------------------------------------------------------------- */
 
 static const Property accel_properties[] = {
     DEFINE_PROP_LINK("ummu", AccelState, ummu_obj, TYPE_UMMU, Object *),

@@ -152,7 +152,7 @@ struct AccelState {
     uint64_t regs[ACCEL_REG_COUNT];
     AccelQueue queue[ACCEL_QUEUES_MAX];
     uint32_t next_queue;           /* who is first in the next turn */
-    uint64_t irq_pending;          /* vectors to be sent when state is settled */
+    uint64_t irq_pending;          /* vectors to send when state is settled */
     bool in_engine;                /* a turn is running */
 
     /* of the turn under way */
@@ -165,8 +165,8 @@ struct AccelState {
 /* How one attempt to reach an operand ended. */
 typedef enum AccelReach {
     ACCEL_REACH_OK,
-    ACCEL_REACH_WAIT,              /* parked or backing off: job keeps its place */
-    ACCEL_REACH_FAIL,              /* job->status, event and fault_addr are set */
+    ACCEL_REACH_WAIT,              /* parked, backing off: keeps its place */
+    ACCEL_REACH_FAIL,              /* status, event, fault_addr are set */
 } AccelReach;
 
 /* How one slice of a job ended. */
