@@ -8,6 +8,8 @@ but hangs the guest for ever has been seen).
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import platform
 import selectors
@@ -27,6 +29,7 @@ CHOICES = ("auto", "tcg", "kvm")
 PROBE_SECONDS = 1.0
 KVM_DEVICE = Path("/dev/kvm")
 CPUINFO = Path("/proc/cpuinfo")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def choose_accel(images: Images, arch: str, wanted: str = "auto") -> Accel:
         raise UsageError(f"unknown accelerator {wanted!r} (known: {', '.join(CHOICES)})")
     if wanted == "tcg":
         return Accel("tcg", "asked for")
-    obstacle = kvm_obstacle(arch) or probe_kvm(images, arch)
+    obstacle = kvm_obstacle(arch) or remembered_probe(images, arch)
     if obstacle is None:
         return Accel("kvm", "guest and host are alike, the CPU can, and a trial start passed")
     if wanted == "kvm":
@@ -65,7 +68,30 @@ def kvm_obstacle(arch: str) -> str | None:
     return None
 
 
-def probe_kvm(images: Images, arch: str, seconds: float = PROBE_SECONDS) -> str | None:
+def remembered_probe(images: Images, arch: str) -> str | None:
+    """The result of :func:`probe_kvm`, which is asked once per boot of this machine and per QEMU and kernel.
+
+    A hanging /dev/kvm costs the whole trial time, which no later command should pay again.
+    """
+    from ummulab.build.paths import cache_dir
+
+    record = cache_dir() / "kvm-probe.json"
+    key = [arch, BOOT_ID.read_text().strip(), images.hashes.get("qemu"), images.hashes.get("kernel")]
+    try:
+        known = json.loads(record.read_text())
+        if known["key"] == key and isinstance(known["obstacle"], str | None):
+            return known["obstacle"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # none, or a damaged one: ask again
+    obstacle = probe_kvm(images, arch)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        temporary = record.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({"key": key, "obstacle": obstacle}) + "\n")
+        temporary.replace(record)
+    return obstacle
+
+
+def probe_kvm(images: Images, arch: str) -> str | None:
     """Start the guest kernel under KVM; None if it says a first word in time, else what happened."""
     facts = arch_of(arch)
     argv = [str(images.qemu), "-L", str(images.qemu_datadir), "-nodefaults", "-no-user-config"]
@@ -75,7 +101,7 @@ def probe_kvm(images: Images, arch: str, seconds: float = PROBE_SECONDS) -> str 
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
         try:
-            return _first_word(process, seconds)
+            return _first_word(process, PROBE_SECONDS)
         finally:
             process.kill()
 
