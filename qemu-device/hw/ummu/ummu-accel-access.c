@@ -78,25 +78,8 @@ static AccelReach accel_park(AccelQueue *q, const AccelOperand *op,
  */
 static bool accel_map(AccelState *s, uint64_t pa, AccelPiece *piece)
 {
-    AddressSpace *as = ummu_dma_as(s->ummu);
-    hwaddr len = piece->len;
-    hwaddr xlat, direct = 1;
-    MemoryRegion *mr;
-
-    if (!ummu_pa_is_memory(s->ummu, pa, 1)) {
-        return false;
-    }
-    WITH_RCU_READ_LOCK_GUARD() {
-        mr = address_space_translate(as, pa, &xlat, &direct, piece->write,
-                                     MEMTXATTRS_UNSPECIFIED);
-        if (!memory_access_is_direct(mr, piece->write,
-                                     MEMTXATTRS_UNSPECIFIED)) {
-            return false;
-        }
-    }
-    piece->host = address_space_map(as, pa, &len, piece->write,
-                                    MEMTXATTRS_UNSPECIFIED);
-    piece->len = len;
+    piece->host = ummu_ram_map(s->ummu, pa, &piece->len, piece->write);
+    piece->pa = pa;
     piece->mapped = piece->host != NULL;
     return piece->mapped;
 }
@@ -156,9 +139,8 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
 
 void accel_release(AccelQueue *q, AccelPiece *piece, uint64_t done)
 {
-    if (piece->mapped) {
-        address_space_unmap(ummu_dma_as(q->s->ummu), piece->host, piece->len,
-                            piece->write, done);
+    if (piece->mapped && piece->write) {
+        ummu_ram_written(q->s->ummu, piece->pa, done);
     }
     piece->host = NULL;
     piece->len = 0;

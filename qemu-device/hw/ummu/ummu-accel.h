@@ -177,7 +177,7 @@ typedef enum AccelStep {
 
 typedef struct AccelPiece {
     uint8_t *host;
-    uint64_t len;
+    uint64_t pa, len;
     bool write, mapped;
 } AccelPiece;
 

@@ -18,14 +18,12 @@
 
 enum { CHAIN_TID, CHAIN_SPACE };   /* SPACE: ASID (TLB) or tag (others) */
 
+/* Stands for "no recent line"; nothing ever matches it. */
+static UmmuLine no_line = { .k0 = UMMU_KEY_FREE, .k1 = UMMU_KEY_FREE };
+
 static UmmuLine *ummu_line(const UmmuAssoc *a, uint32_t i)
 {
     return (UmmuLine *)(a->lines + (size_t)i * a->stride);
-}
-
-static uint32_t ummu_line_index(const UmmuAssoc *a, const UmmuLine *l)
-{
-    return ((const uint8_t *)l - a->lines) / a->stride;
 }
 
 static uint32_t ummu_key_tid(const UmmuLine *l)
@@ -54,6 +52,7 @@ static void ummu_assoc_clear(UmmuAssoc *a)
 {
     for (uint32_t i = 0; i < a->count; i++) {
         ummu_line(a, i)->k0 = UMMU_KEY_FREE;
+        ummu_line(a, i)->index = i;
     }
     for (unsigned c = 0; a->count && c < UMMU_CHAINS; c++) {
         memset(a->heads[c], 0xff, (a->bucket_mask + 1) * sizeof(uint32_t));
@@ -67,7 +66,7 @@ static void ummu_assoc_init(UmmuAssoc *a, uint32_t entries, size_t stride)
 {
     uint32_t sets;
 
-    *a = (UmmuAssoc) { .stride = stride };
+    *a = (UmmuAssoc) { .stride = stride, .recent = &no_line };
     if (!entries) {
         return;
     }
@@ -115,9 +114,9 @@ static void ummu_chain_link(UmmuAssoc *a, UmmuLine *l, unsigned c, uint32_t key)
     l->next[c] = *head;
     l->prev[c] = CHAIN_HEAD | bucket;
     if (*head != CHAIN_NIL) {
-        ummu_line(a, *head)->prev[c] = ummu_line_index(a, l);
+        ummu_line(a, *head)->prev[c] = l->index;
     }
-    *head = ummu_line_index(a, l);
+    *head = l->index;
 }
 
 void ummu_assoc_remove(UmmuAssoc *a, UmmuLine *l)
@@ -152,7 +151,7 @@ static UmmuLine *ummu_assoc_place(UmmuAssoc *a, uint64_t k0, uint64_t k1,
         }
     }
     l = ummu_line(a, set * a->ways + a->victim[set]);
-    a->victim[set] = (a->victim[set] + 1) % a->ways;
+    a->victim[set] = a->victim[set] + 1u < a->ways ? a->victim[set] + 1 : 0;
     ummu_assoc_remove(a, l);
     (*evictions)++;
     return l;

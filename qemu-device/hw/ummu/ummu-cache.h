@@ -45,9 +45,11 @@
 typedef struct UmmuLine {
     uint64_t k0, k1;
     uint32_t next[UMMU_CHAINS], prev[UMMU_CHAINS];
+    uint32_t index;             /* its own number, never changes */
 } UmmuLine;
 
 typedef struct UmmuAssoc {
+    UmmuLine *recent;           /* found last; never NULL, but may be free */
     uint8_t *lines;
     uint64_t class_mask;        /* classes (bits 61:56 of k0) with lines */
     uint32_t set_mask, ways;
@@ -108,17 +110,25 @@ static inline uint32_t ummu_key_set(uint64_t k0, uint64_t k1)
     return (uint32_t)(k1 ^ k1 >> 24 ^ k1 >> 48) + (uint32_t)(h >> 40);
 }
 
-static inline void *ummu_assoc_find(const UmmuAssoc *a, size_t stride,
-                                    uint64_t k0, uint64_t k1)
+static inline bool ummu_line_is(const UmmuLine *l, uint64_t k0, uint64_t k1)
 {
-    size_t set = ummu_key_set(k0, k1) & a->set_mask;
-    uint8_t *p = a->lines + set * a->ways * stride;
+    return l->k0 == k0 && l->k1 == k1;
+}
 
+/* Clients ask for the same entity, context and range again and again. */
+static inline void *ummu_assoc_find(UmmuAssoc *a, size_t stride, uint64_t k0,
+                                    uint64_t k1)
+{
+    uint8_t *p;
+
+    if (ummu_line_is(a->recent, k0, k1)) {
+        return a->recent;
+    }
+    p = a->lines + (ummu_key_set(k0, k1) & a->set_mask) * a->ways * stride;
     for (uint32_t i = 0; i < a->ways; i++, p += stride) {
-        UmmuLine *line = (UmmuLine *)p;
-
-        if (line->k0 == k0 && line->k1 == k1) {
-            return line;
+        if (ummu_line_is((UmmuLine *)p, k0, k1)) {
+            a->recent = (UmmuLine *)p;
+            return p;
         }
     }
     return NULL;
@@ -127,8 +137,7 @@ static inline void *ummu_assoc_find(const UmmuAssoc *a, size_t stride,
 /* Drop one line that a look-up has just returned. */
 void ummu_assoc_remove(UmmuAssoc *a, UmmuLine *line);
 
-static inline const UmmuTecte *ummu_tecte_cached(const UmmuCaches *c,
-                                                 uint32_t tag)
+static inline const UmmuTecte *ummu_tecte_cached(UmmuCaches *c, uint32_t tag)
 {
     UmmuTecteLine *l = ummu_assoc_find(&c->tecte, sizeof(*l),
                                        (uint64_t)tag << UMMU_KEY_TAG_SHIFT, tag);
@@ -136,8 +145,8 @@ static inline const UmmuTecte *ummu_tecte_cached(const UmmuCaches *c,
     return l ? &l->te : NULL;
 }
 
-static inline const UmmuTcte *ummu_tcte_cached(const UmmuCaches *c,
-                                               uint32_t tag, uint32_t tid)
+static inline const UmmuTcte *ummu_tcte_cached(UmmuCaches *c, uint32_t tag,
+                                               uint32_t tid)
 {
     UmmuTcteLine *l = ummu_assoc_find(&c->tcte, sizeof(*l), tid |
                                       (uint64_t)tag << UMMU_KEY_TAG_SHIFT, tid);
@@ -164,7 +173,7 @@ static inline UmmuTlbSpace ummu_tlb_space(const UmmuTecte *te,
     return sp;
 }
 
-static inline UmmuTlbLine *ummu_tlb_find(const UmmuCaches *c,
+static inline UmmuTlbLine *ummu_tlb_find(UmmuCaches *c,
                                          const UmmuTlbSpace *sp, uint64_t ia)
 {
     for (uint64_t m = c->tlb.class_mask; m; m &= m - 1) {
@@ -181,7 +190,7 @@ static inline UmmuTlbLine *ummu_tlb_find(const UmmuCaches *c,
 }
 
 /* Lines of the mode in use only; upper levels first, as the walk would. */
-static inline UmmuPlbLine *ummu_plb_find(const UmmuCaches *c, uint32_t tag,
+static inline UmmuPlbLine *ummu_plb_find(UmmuCaches *c, uint32_t tag,
                                          uint32_t tid, bool table, uint64_t addr)
 {
     uint64_t k0 = tid | (uint64_t)tag << UMMU_KEY_TAG_SHIFT;

@@ -6,14 +6,13 @@
  * Read with qom-get on the bus function: counters (and each by its name),
  * faults, registers, queues, caches, kv, pending-stalls, tid-state,
  * translate-result.  Set with qom-set: query-tag and query-tid (for tid-state),
- * translate-request, inject-*.  Nothing read here changes the device or its
- * counters.
+ * translate-request, benchmark-request, inject-*.  Nothing read here changes the
+ * device or its counters; a benchmark does, it makes real look-ups.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qapi/qapi-visit-common.h"
 #include "qapi/visitor.h"
-#include "qobject/qdict.h"
 #include "qemu/cutils.h"
 #include "qemu/keyval.h"
 #include "ummu-internal.h"
@@ -192,6 +191,13 @@ static void visit_translation(Visitor *v, UmmuState *s)
     put_u64(v, "fault-addr", r->fault_addr);
 }
 
+static void visit_benchmark(Visitor *v, UmmuState *s)
+{
+    put_u64(v, "lookups", s->query.bench.lookups);
+    put_u64(v, "ok", s->query.bench.ok);
+    put_u64(v, "ns", s->query.bench.ns);
+}
+
 static const struct {
     const char *name;
     UmmuVisitFn *fn;
@@ -204,6 +210,7 @@ static const struct {
     { "kv", visit_kv },
     { "tid-state", visit_tid_state },
     { "translate-result", visit_translation },
+    { "benchmark-result", visit_benchmark },
 };
 
 static void ummu_get_dictionary(Object *obj, Visitor *v, const char *name,
@@ -221,8 +228,8 @@ static void ummu_get_dictionary(Object *obj, Visitor *v, const char *name,
 
 /* ---- translate without side effects ------------------------------------- */
 
-static bool request_u64(const QDict *d, const char *key, uint64_t max,
-                        uint64_t *value, Error **errp)
+bool ummu_request_u64(const QDict *d, const char *key, uint64_t max,
+                      uint64_t *value, Error **errp)
 {
     const char *text = qdict_get_try_str(d, key);
 
@@ -231,8 +238,8 @@ static bool request_u64(const QDict *d, const char *key, uint64_t max,
     }
     /* The C library would take "-1" for the largest number. */
     if (*text == '-' || qemu_strtou64(text, NULL, 0, value) || *value > max) {
-        error_setg(errp, "translate-request: %s=%s is not a number up to 0x%"
-                   PRIx64, key, text, max);
+        error_setg(errp, "request: %s=%s is not a number up to 0x%" PRIx64,
+                   key, text, max);
         return false;
     }
     return true;
@@ -249,8 +256,8 @@ static bool request_access(const QDict *d, UmmuRequest *req, Error **errp)
     } else if (!strcmp(text, "atomic")) {
         req->access = UMMU_ACCESS_ATOMIC;
     } else {
-        error_setg(errp, "translate-request: access=%s is none of read, write, "
-                   "atomic", text);
+        error_setg(errp, "request: access=%s is none of read, write, atomic",
+                   text);
         return false;
     }
     return true;
@@ -266,29 +273,29 @@ static bool request_keys_ok(const QDict *d, Error **errp)
 
     for (e = qdict_first(d); e; e = qdict_next(d, e)) {
         if (!g_strv_contains(known, qdict_entry_key(e))) {
-            error_setg(errp, "translate-request: unknown key '%s'",
-                       qdict_entry_key(e));
+            error_setg(errp, "request: unknown key '%s'", qdict_entry_key(e));
             return false;
         }
     }
     return true;
 }
 
-static bool parse_request(const char *text, UmmuRequest *req, Error **errp)
+bool ummu_request_parse(const QDict *d, UmmuRequest *req, Error **errp)
 {
-    g_autoptr(QDict) d = keyval_parse(text, NULL, NULL, errp);
     uint64_t tid = 0, token = 0, e_bit = 0, priv = 1, inst = 0, len = 1;
 
-    if (!d || !request_keys_ok(d, errp) || !request_access(d, req, errp) ||
-        !request_u64(d, "eid", UINT64_MAX, &req->eid_lo, errp) ||
-        !request_u64(d, "eid-hi", UINT64_MAX, &req->eid_hi, errp) ||
-        !request_u64(d, "tid", MAKE_64BIT_MASK(0, UMMU_TID_BITS), &tid, errp) ||
-        !request_u64(d, "token", UINT32_MAX, &token, errp) ||
-        !request_u64(d, "e-bit", 1, &e_bit, errp) ||
-        !request_u64(d, "priv", 1, &priv, errp) ||
-        !request_u64(d, "inst", 1, &inst, errp) ||
-        !request_u64(d, "uba", UINT64_MAX, &req->uba, errp) ||
-        !request_u64(d, "len", UINT64_MAX, &len, errp)) {
+    *req = (UmmuRequest) { 0 };
+    if (!request_keys_ok(d, errp) || !request_access(d, req, errp) ||
+        !ummu_request_u64(d, "eid", UINT64_MAX, &req->eid_lo, errp) ||
+        !ummu_request_u64(d, "eid-hi", UINT64_MAX, &req->eid_hi, errp) ||
+        !ummu_request_u64(d, "tid", MAKE_64BIT_MASK(0, UMMU_TID_BITS), &tid,
+                          errp) ||
+        !ummu_request_u64(d, "token", UINT32_MAX, &token, errp) ||
+        !ummu_request_u64(d, "e-bit", 1, &e_bit, errp) ||
+        !ummu_request_u64(d, "priv", 1, &priv, errp) ||
+        !ummu_request_u64(d, "inst", 1, &inst, errp) ||
+        !ummu_request_u64(d, "uba", UINT64_MAX, &req->uba, errp) ||
+        !ummu_request_u64(d, "len", UINT64_MAX, &len, errp)) {
         return false;
     }
     req->tid = tid;
@@ -305,16 +312,17 @@ static bool parse_request(const char *text, UmmuRequest *req, Error **errp)
 /* "eid=0x100,tid=5,uba=0x1000,len=64,access=write,token=7,e-bit=1" */
 static void ummu_set_translate(Object *obj, const char *text, Error **errp)
 {
+    g_autoptr(QDict) d = keyval_parse(text, NULL, NULL, errp);
     UmmuState *s = UMMU_CORE(obj);
-    UmmuRequest req = { 0 };
+    UmmuRequest req;
 
     memset(&s->query.result, 0, sizeof(s->query.result));
     s->query.valid = false;
-    if (!s->dma_as) {
-        error_setg(errp, "translate-request: the device is not realized");
+    if (!d || !ummu_request_parse(d, &req, errp)) {
         return;
     }
-    if (!parse_request(text, &req, errp)) {
+    if (!s->dma_as) {
+        error_setg(errp, "translate-request: the device is not realized");
         return;
     }
     ummu_resolve(s, NULL, &req, true, &s->query.result);
@@ -397,14 +405,18 @@ void ummu_debug_init(Object *core)
     object_property_add_str(core, "pending-stalls", ummu_get_stalls, NULL);
     object_property_add_str(core, "translate-request", NULL,
                             ummu_set_translate);
+    object_property_add_str(core, "benchmark-request", NULL,
+                            ummu_set_benchmark);
     object_property_add_bool(core, "inject-eventq-full", ummu_get_eventq_full,
                              ummu_set_eventq_full);
 }
 
 void ummu_debug_alias(Object *bus_dev, Object *core)
 {
-    static const char *const others[] = { "pending-stalls", "translate-request",
-                                          "inject-eventq-full" };
+    static const char *const others[] = {
+        "pending-stalls", "translate-request", "benchmark-request",
+        "inject-eventq-full",
+    };
     unsigned i;
 
     for (i = 0; i < ARRAY_SIZE(dictionaries); i++) {

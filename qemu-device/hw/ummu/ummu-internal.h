@@ -14,6 +14,7 @@
  *   ummu-eventq.c  events, errors, interrupts    ummu-pmu.c      counters
  *   ummu-kv.c      DstEID look-up                ummu-debug.c    introspection
  *   ummu-pci.c     bus wrapper                   ummu-vmstate.c  saved state
+ *   ummu-bench.c   cost of look-ups
  *
  * DOC: locking and order
  *
@@ -46,8 +47,17 @@
 #include "hw/qdev-core.h"
 #include "exec/memory.h"
 #include "migration/vmstate.h"
+#include "qobject/qdict.h"
 #include "ummu.h"
 #include "ummu-layout.h"
+
+/*
+ * The build clears automatic variables; those of the translation path that are
+ * storage only, or filled before use, are too large for that.
+ */
+#ifndef QEMU_UNINITIALIZED
+#define QEMU_UNINITIALIZED __attribute__((uninitialized))
+#endif
 
 #define TYPE_UMMU_CORE "ummu-core"
 OBJECT_DECLARE_SIMPLE_TYPE(UmmuState, UMMU_CORE)
@@ -220,11 +230,18 @@ typedef struct UmmuInject {
     uint64_t sync_delay_ns;        /* complete CMD_SYNC late (virtual time) */
 } UmmuInject;
 
+/* Outcome of the last benchmark-request (ummu-bench.c). */
+typedef struct UmmuBenchResult {
+    uint64_t lookups, ok;          /* made, and allowed */
+    uint64_t ns;                   /* host time of all of them */
+} UmmuBenchResult;
+
 /* Arguments of the introspection properties (ummu-debug.c). */
 typedef struct UmmuDebugQuery {
     uint32_t tag, tid;
     bool valid;                    /* result holds the last probe */
     UmmuResult result;
+    UmmuBenchResult bench;
 } UmmuDebugQuery;
 
 /* Bus wrapper's side. */
@@ -256,6 +273,17 @@ typedef struct UmmuKvEntry {
     uint16_t tag;
 } UmmuKvEntry;
 
+/*
+ * A piece of the address space that is plain RAM.  Found once, valid until the
+ * memory topology changes; no reference is held, the listener forgets it first.
+ */
+typedef struct UmmuRamWindow {
+    uint64_t first, last;          /* addresses, inclusive; none if first > last */
+    MemoryRegionCache ram;         /* ptr: host address of first */
+} UmmuRamWindow;
+
+#define UMMU_RAM_WINDOWS 4
+
 typedef struct UmmuCaches UmmuCaches;   /* ummu-cache.c */
 typedef struct UmmuStalls UmmuStalls;   /* ummu-stall.c */
 
@@ -270,6 +298,9 @@ struct UmmuState {
     const UmmuBusOps *bus_ops;
     void *bus;
     char *name;                    /* of the bus function, for trace and log */
+    MemoryListener ram_listener;   /* on dma_as, forgets the windows */
+    UmmuRamWindow ram_window[UMMU_RAM_WINDOWS];
+    unsigned ram_victim;           /* next window to lose */
 
     /* Image of 0x0000..0x4FFF; MCMDQ banks live in mcmdq[] instead. */
     uint32_t regs[UMMU_CORE_REGS_SIZE / 4];
@@ -280,6 +311,7 @@ struct UmmuState {
 
     GHashTable *kv;                /* EID -> UmmuKvEntry, authoritative */
     GHashTable *kv_slots;          /* KV_INDEX -> the same entry */
+    const UmmuKvEntry *kv_last;    /* found last, NULL after every change */
     UmmuKvEntry *kv_saved;  /* UMMU_KV_SLOTS_MAX, filled for migration */
     uint32_t kv_saved_num;
 
@@ -313,11 +345,26 @@ static inline uint64_t ummu_reg64(const UmmuState *s, hwaddr offset)
 #define UMMU_REG64_FIELD(s, reg, field) \
     FIELD_EX64(ummu_reg64((s), A_##reg), reg, field)
 
-bool ummu_enabled(const UmmuState *s);          /* CTRL0.UMMU_EN */
-bool ummu_eventq_enabled(const UmmuState *s);   /* CTRL0.EVENTQ_EN */
+static inline bool ummu_enabled(const UmmuState *s)
+{
+    return UMMU_REG_FIELD(s, UMMU_CTRL0, UMMU_EN);
+}
+
+static inline bool ummu_eventq_enabled(const UmmuState *s)
+{
+    return UMMU_REG_FIELD(s, UMMU_CTRL0, EVENTQ_EN);
+}
+
 /* These two need the capability as well. */
-bool ummu_mapt_enabled(const UmmuState *s);     /* CTRL0.MAPT_EN */
-bool ummu_positive_plb(const UmmuState *s);     /* CTRL2.POSITIVE_PLB */
+static inline bool ummu_mapt_enabled(const UmmuState *s)
+{
+    return s->cfg.mapt && UMMU_REG_FIELD(s, UMMU_CTRL0, MAPT_EN);
+}
+
+static inline bool ummu_positive_plb(const UmmuState *s)
+{
+    return s->cfg.pplb && UMMU_REG_FIELD(s, UMMU_CTRL2, POSITIVE_PLB);
+}
 
 static inline bool ummu_cap_s1(const UmmuState *s) { return s->cfg.s1; }
 static inline bool ummu_cap_s2(const UmmuState *s) { return s->cfg.s2; }
@@ -339,7 +386,11 @@ bool ummu_cap_granule(const UmmuState *s, unsigned tg);
 
 uint64_t ummu_tect_base(const UmmuState *s);
 /* LOG2SIZE clamped to what the tag width of the capability allows. */
-unsigned ummu_tect_log2size(const UmmuState *s);
+static inline unsigned ummu_tect_log2size(const UmmuState *s)
+{
+    return MIN(UMMU_REG_FIELD(s, UMMU_TECT_BASE_CFG, LOG2SIZE),
+               s->cfg.dsteid_size);
+}
 
 void ummu_regs_init(UmmuState *s);
 void ummu_regs_reset(UmmuState *s);        /* reset values and capabilities */
@@ -351,7 +402,11 @@ const char *ummu_reg_describe(const UmmuState *s, unsigned i, uint64_t *value);
 
 /* One guest mistake: counter, trace line, LOG_GUEST_ERROR line. */
 void ummu_guest_error(UmmuState *s, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
-const char *ummu_id(const UmmuState *s);        /* for trace and log lines */
+/* For trace and log lines. */
+static inline const char *ummu_id(const UmmuState *s)
+{
+    return s->name ? s->name : "ummu";
+}
 
 /* ---- guest memory and messages (ummu-mem.c) ----------------------------- */
 
@@ -370,6 +425,9 @@ MemTxResult ummu_table_read(UmmuState *s, uint64_t addr, void *buf, size_t len,
  */
 MemTxResult ummu_table_cmpxchg64(UmmuState *s, uint64_t addr, uint64_t old,
                                  uint64_t new, bool *swapped);
+/* Follow and stop following the address space: its RAM is remembered. */
+void ummu_ram_init(UmmuState *s);
+void ummu_ram_exit(UmmuState *s);
 /* Write RAM (records, completions, results). */
 MemTxResult ummu_mem_write(UmmuState *s, uint64_t addr, const void *buf,
                            size_t len);
@@ -377,7 +435,6 @@ MemTxResult ummu_mem_write(UmmuState *s, uint64_t addr, const void *buf,
  * 32-bit message: interrupt doorbell or RAM, no register of a PCI function.
  */
 MemTxResult ummu_message(UmmuState *s, uint64_t addr, uint32_t data);
-const char *ummu_fetch_kind_name(UmmuFetchKind kind);
 
 /* ---- events and global errors (ummu-eventq.c) --------------------------- */
 
@@ -500,6 +557,13 @@ void ummu_pmu_update_active(UmmuState *s);
 /* ---- introspection (ummu-debug.c), migration (ummu-vmstate.c) ----------- */
 
 void ummu_debug_init(Object *core);
+/* "eid=..,tid=..,uba=..,len=..,access=.." as a request that never stalls. */
+bool ummu_request_parse(const QDict *d, UmmuRequest *req, Error **errp);
+/* Number at @key, *value unchanged without the key; false with an error. */
+bool ummu_request_u64(const QDict *d, const char *key, uint64_t max,
+                      uint64_t *value, Error **errp);
+/* QOM setter of benchmark-request (ummu-bench.c). */
+void ummu_set_benchmark(Object *obj, const char *text, Error **errp);
 /* Give the bus function the same introspection properties as the core has. */
 void ummu_debug_alias(Object *bus_dev, Object *core);
 extern const VMStateDescription vmstate_ummu;

@@ -118,6 +118,7 @@ static bool ummu_kv_slot_write(UmmuState *s, const UmmuKvEntry *e, bool valid)
 
 static void ummu_kv_insert(UmmuState *s, UmmuKvEntry *e)
 {
+    s->kv_last = NULL;
     g_hash_table_insert(s->kv, e, e);
     g_hash_table_insert(s->kv_slots, GUINT_TO_POINTER(e->kv_index), e);
 }
@@ -180,6 +181,7 @@ UmmuKvResult ummu_kv_delete(UmmuState *s, uint64_t eid_lo, uint64_t eid_hi,
         if (!ummu_kv_slot_write(s, e, false)) {
             res = UMMU_KV_ABORT;
         }
+        s->kv_last = NULL;
         g_hash_table_remove(s->kv_slots, GUINT_TO_POINTER(e->kv_index));
         g_hash_table_remove(s->kv, e);
     }
@@ -199,12 +201,14 @@ bool ummu_kv_lookup(UmmuState *s, uint64_t eid_lo, uint64_t eid_hi,
                     uint32_t *tag)
 {
     const UmmuKvEntry key = { .eid_lo = eid_lo, .eid_hi = eid_hi };
-    const UmmuKvEntry *e;
+    const UmmuKvEntry *e = s->kv_last;
 
     if (!UMMU_REG_FIELD(s, UMMU_CTRL1, TECT_MODE_SEL)) {
         return ummu_kv_direct(s, eid_lo, eid_hi, tag);
     }
-    e = g_hash_table_lookup(s->kv, &key);
+    if (!e || e->eid_lo != eid_lo || e->eid_hi != eid_hi) {
+        e = s->kv_last = g_hash_table_lookup(s->kv, &key);
+    }
     *tag = e ? e->tag : 0;
     if (!s->probing) {
         *(e ? &s->cnt.kv_hit : &s->cnt.kv_miss) += 1;
@@ -225,6 +229,7 @@ void ummu_kv_init(UmmuState *s)
 
 void ummu_kv_reset(UmmuState *s)
 {
+    s->kv_last = NULL;
     g_hash_table_remove_all(s->kv_slots);
     g_hash_table_remove_all(s->kv);
 }

@@ -68,14 +68,14 @@ static bool ummu_mapt_read(const UmmuMaptWalk *w, uint64_t addr, void *buf,
 static bool ummu_mapt_read_words(const UmmuMaptWalk *w, uint64_t addr,
                                  uint32_t n[MAPTE_WORDS], UmmuFault *f)
 {
-    uint64_t raw[MAPTE_SIZE / 8];
+    uint64_t raw[MAPTE_SIZE / 8] QEMU_UNINITIALIZED;
 
     if (!ummu_mapt_read(w, addr, raw, sizeof(raw), f)) {
         return false;
     }
-    memcpy(n, raw, sizeof(raw));
     for (unsigned i = 0; i < MAPTE_WORDS; i++) {
-        n[i] = w->tc->s1.big ? be32_to_cpu(n[i]) : le32_to_cpu(n[i]);
+        n[i] = le64_to_cpu(raw[i / 2]) >> (32 * (i % 2));
+        n[i] = w->tc->s1.big ? bswap32(n[i]) : n[i];
     }
     return true;
 }
@@ -230,8 +230,8 @@ static bool ummu_mapt_table(const UmmuMaptWalk *w, uint64_t addr,
         unsigned span = ummu_mapt_span(level);
         uint64_t off = extract64(addr, 0, span);
         uint64_t at = table + extract64(addr, span, 9) * MAPTE_SIZE;
-        uint32_t n[MAPTE_WORDS];
-        UmmuMaptNode node;
+        uint32_t n[MAPTE_WORDS] QEMU_UNINITIALIZED;
+        UmmuMaptNode node QEMU_UNINITIALIZED;
 
         if (!ummu_mapt_read_words(w, at, n, f)) {
             return false;

@@ -27,62 +27,161 @@ static const char *const fetch_kind_names[UMMU_FETCH_KINDS] = {
     [UMMU_FETCH_KV] = "kv",
 };
 
-const char *ummu_fetch_kind_name(UmmuFetchKind kind)
-{
-    return kind < UMMU_FETCH_KINDS ? fetch_kind_names[kind] : "unknown";
-}
-
 AddressSpace *ummu_dma_as(UmmuState *s)
 {
     return s->dma_as;
 }
 
-/*
- * Host pointer of guest RAM that holds all of [addr, addr + len), or NULL.
- * Call inside an RCU read section and use the pointer only there.
- */
-static uint8_t *ummu_ram_ptr(UmmuState *s, uint64_t addr, size_t len,
-                             bool is_write, MemoryRegion **mr_out,
-                             hwaddr *xlat_out)
+/* ---- RAM windows --------------------------------------------------------- */
+
+static void ummu_ram_forget(UmmuState *s)
 {
-    hwaddr xlat, plen = len;
+    for (unsigned i = 0; i < UMMU_RAM_WINDOWS; i++) {
+        s->ram_window[i].first = 1;
+        s->ram_window[i].last = 0;
+    }
+}
+
+static void ummu_ram_commit(MemoryListener *listener)
+{
+    ummu_ram_forget(container_of(listener, UmmuState, ram_listener));
+}
+
+void ummu_ram_init(UmmuState *s)
+{
+    ummu_ram_forget(s);
+    s->ram_listener = (MemoryListener) {
+        .name = "ummu", .commit = ummu_ram_commit,
+    };
+    memory_listener_register(&s->ram_listener, s->dma_as);
+}
+
+void ummu_ram_exit(UmmuState *s)
+{
+    memory_listener_unregister(&s->ram_listener);
+    ummu_ram_forget(s);
+}
+
+static UmmuRamWindow *ummu_ram_known(UmmuState *s, uint64_t addr)
+{
+    for (unsigned i = 0; i < UMMU_RAM_WINDOWS; i++) {
+        UmmuRamWindow *w = &s->ram_window[i];
+
+        if (addr >= w->first && addr <= w->last) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+typedef struct UmmuRamSearch {
+    uint64_t addr;
+    UmmuRamWindow *w;
+    bool found;
+} UmmuRamSearch;
+
+static bool ummu_ram_range(Int128 start, Int128 len, const MemoryRegion *cmr,
+                           hwaddr offset, void *opaque)
+{
+    MemoryRegion *mr = (MemoryRegion *)cmr;
+    uint64_t first = int128_get64(start);
+    uint64_t last = first + (int128_getlo(len) - 1);
+    UmmuRamSearch *search = opaque;
+
+    if (search->addr < first || search->addr > last) {
+        return false;
+    }
+    if (memory_region_is_ram(mr) &&
+        memory_access_is_direct(mr, true, MEMTXATTRS_UNSPECIFIED)) {
+        search->found = true;
+        search->w->first = first;
+        search->w->last = last;
+        search->w->ram = (MemoryRegionCache) {
+            .ptr = (uint8_t *)memory_region_get_ram_ptr(mr) + offset,
+            .xlat = offset, .mrs.mr = mr, .is_write = true,
+        };
+    }
+    return true;
+}
+
+/*
+ * The window around @addr, NULL if there is no plain RAM.  Runs with the BQL,
+ * under which alone the topology changes, so that the region found stays.
+ */
+static UmmuRamWindow *ummu_ram_find(UmmuState *s, uint64_t addr)
+{
+    UmmuRamWindow *w = ummu_ram_known(s, addr);
+    UmmuRamSearch search = { .addr = addr };
+
+    if (likely(w) || !s->dma_as) {
+        return w;
+    }
+    search.w = &s->ram_window[s->ram_victim];
+    WITH_RCU_READ_LOCK_GUARD() {
+        flatview_for_each_range(address_space_to_flatview(s->dma_as),
+                                ummu_ram_range, &search);
+    }
+    if (!search.found) {
+        return NULL;
+    }
+    s->ram_victim = (s->ram_victim + 1) % UMMU_RAM_WINDOWS;
+    return search.w;
+}
+
+void *ummu_ram_map(UmmuState *s, uint64_t pa, uint64_t *len, bool write)
+{
+    UmmuRamWindow *w = ummu_ram_find(s, pa);
+    hwaddr xlat, plen = *len;
     MemoryRegion *mr;
 
-    if (!s->dma_as || addr + len < addr) {
+    if (likely(w)) {
+        *len = MIN(*len, w->last - pa + 1);
+        return (uint8_t *)w->ram.ptr + (pa - w->first);
+    }
+    if (write || !s->dma_as || !*len) {
         return NULL;
     }
-    mr = address_space_translate(s->dma_as, addr, &xlat, &plen, is_write,
+    RCU_READ_LOCK_GUARD();
+    mr = address_space_translate(s->dma_as, pa, &xlat, &plen, false,
                                  MEMTXATTRS_UNSPECIFIED);
-    if (plen < len ||
-        !memory_access_is_direct(mr, is_write, MEMTXATTRS_UNSPECIFIED)) {
-        return NULL;
+    if (!plen || !memory_access_is_direct(mr, false, MEMTXATTRS_UNSPECIFIED)) {
+        return NULL;                /* else ROM: may be read */
     }
-    *mr_out = mr;
-    *xlat_out = xlat;
+    *len = plen;
     return (uint8_t *)memory_region_get_ram_ptr(mr) + xlat;
 }
 
+void ummu_ram_written(UmmuState *s, uint64_t pa, uint64_t len)
+{
+    UmmuRamWindow *w = len ? ummu_ram_find(s, pa) : NULL;
+
+    if (w) {
+        address_space_cache_invalidate(&w->ram, pa - w->first, len);
+    }
+}
+
+/* Host address if all of [addr, addr + len) is there, else NULL. */
+static uint8_t *ummu_ram_ptr(UmmuState *s, uint64_t addr, size_t len,
+                             bool write)
+{
+    uint64_t room = len;
+    uint8_t *ptr = ummu_ram_map(s, addr, &room, write);
+
+    return room == len ? ptr : NULL;
+}
+
+/* ---- accesses -------------------------------------------------------------- */
+
 bool ummu_pa_is_memory(UmmuState *s, uint64_t pa, uint64_t len)
 {
-    if (!s->dma_as) {
-        return false;
-    }
-    RCU_READ_LOCK_GUARD();
     while (len) {
-        hwaddr xlat, plen = len;
-        MemoryRegion *mr;
+        uint64_t part = len;
 
-        mr = address_space_translate(s->dma_as, pa, &xlat, &plen, true,
-                                     MEMTXATTRS_UNSPECIFIED);
-        if (!plen || !memory_access_is_direct(mr, true,
-                                              MEMTXATTRS_UNSPECIFIED)) {
+        if (!ummu_ram_map(s, pa, &part, true) || pa + (len - 1) < pa) {
             return false;
         }
-        len -= plen;
-        if (len && pa + plen < pa) {
-            return false;
-        }
-        pa += plen;
+        len -= part;
+        pa += part;
     }
     return true;
 }
@@ -123,17 +222,26 @@ static void ummu_read_entry(void *buf, const uint8_t *ptr, size_t len)
     }
 }
 
+/* A fuzzer fills memory when it is read; without one this is nothing. */
+static void ummu_fuzz_read(UmmuState *s, uint64_t addr, size_t len)
+{
+#ifdef CONFIG_FUZZ
+    UmmuRamWindow *w = ummu_ram_find(s, addr);
+
+    if (w) {
+        fuzz_dma_read_cb(addr, len, w->ram.mrs.mr);
+    }
+#endif
+}
+
 MemTxResult ummu_table_read(UmmuState *s, uint64_t addr, void *buf, size_t len,
                             UmmuFetchKind kind)
 {
-    MemoryRegion *mr;
-    hwaddr xlat;
-    uint8_t *ptr;
     bool failed = ummu_inject_table_error(s, kind);
+    uint8_t *ptr = failed ? NULL : ummu_ram_ptr(s, addr, len, false);
 
-    RCU_READ_LOCK_GUARD();
-    ptr = failed ? NULL : ummu_ram_ptr(s, addr, len, false, &mr, &xlat);
-    if (ptr) {
+    if (likely(ptr)) {
+        ummu_fuzz_read(s, addr, len);
         ummu_read_entry(buf, ptr, len);
     } else {
         memset(buf, 0, len);
@@ -141,7 +249,7 @@ MemTxResult ummu_table_read(UmmuState *s, uint64_t addr, void *buf, size_t len,
     if (!s->probing) {
         s->cnt.table_reads++;
         s->cnt.table_read_errors += !ptr;
-        trace_ummu_table_read(ummu_id(s), ummu_fetch_kind_name(kind), addr, len,
+        trace_ummu_table_read(ummu_id(s), fetch_kind_names[kind], addr, len,
                               ptr ? "ok" : failed ? "injected" : "bus error");
     }
     return ptr ? MEMTX_OK : MEMTX_DECODE_ERROR;
@@ -150,22 +258,19 @@ MemTxResult ummu_table_read(UmmuState *s, uint64_t addr, void *buf, size_t len,
 MemTxResult ummu_table_cmpxchg64(UmmuState *s, uint64_t addr, uint64_t old,
                                  uint64_t new, bool *swapped)
 {
-    MemoryRegion *mr;
-    hwaddr xlat;
     uint64_t *ptr;
 
     *swapped = false;
     if (addr & 7) {
         return MEMTX_DECODE_ERROR;
     }
-    RCU_READ_LOCK_GUARD();
-    ptr = (uint64_t *)ummu_ram_ptr(s, addr, 8, true, &mr, &xlat);
+    ptr = (uint64_t *)ummu_ram_ptr(s, addr, 8, true);
     if (!ptr) {
         return MEMTX_DECODE_ERROR;
     }
     *swapped = qatomic_cmpxchg__nocheck(ptr, old, new) == old;
     if (*swapped) {
-        memory_region_set_dirty(mr, xlat, 8);
+        ummu_ram_written(s, addr, 8);
     }
     return MEMTX_OK;
 }

@@ -64,11 +64,6 @@ static void ummu_regs_index(void)
 
 /* ---- small helpers ------------------------------------------------------ */
 
-const char *ummu_id(const UmmuState *s)
-{
-    return s->name ? s->name : "ummu";
-}
-
 void ummu_guest_error(UmmuState *s, const char *fmt, ...)
 {
     g_autofree char *text = NULL;
@@ -84,26 +79,6 @@ void ummu_guest_error(UmmuState *s, const char *fmt, ...)
     va_end(ap);
     trace_ummu_guest_error(ummu_id(s), text);
     qemu_log_mask(LOG_GUEST_ERROR, "%s: %s\n", ummu_id(s), text);
-}
-
-bool ummu_enabled(const UmmuState *s)
-{
-    return UMMU_REG_FIELD(s, UMMU_CTRL0, UMMU_EN);
-}
-
-bool ummu_eventq_enabled(const UmmuState *s)
-{
-    return UMMU_REG_FIELD(s, UMMU_CTRL0, EVENTQ_EN);
-}
-
-bool ummu_mapt_enabled(const UmmuState *s)
-{
-    return s->cfg.mapt && UMMU_REG_FIELD(s, UMMU_CTRL0, MAPT_EN);
-}
-
-bool ummu_positive_plb(const UmmuState *s)
-{
-    return s->cfg.pplb && UMMU_REG_FIELD(s, UMMU_CTRL2, POSITIVE_PLB);
 }
 
 bool ummu_cap_granule(const UmmuState *s, unsigned tg)
@@ -123,12 +98,6 @@ bool ummu_cap_granule(const UmmuState *s, unsigned tg)
 uint64_t ummu_tect_base(const UmmuState *s)
 {
     return ummu_reg64(s, A_UMMU_TECT_BASE) & R_UMMU_TECT_BASE_ADDR_MASK;
-}
-
-unsigned ummu_tect_log2size(const UmmuState *s)
-{
-    return MIN(UMMU_REG_FIELD(s, UMMU_TECT_BASE_CFG, LOG2SIZE),
-               s->cfg.dsteid_size);
 }
 
 /* ---- hooks: what a write starts ----------------------------------------- */

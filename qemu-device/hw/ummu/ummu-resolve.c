@@ -155,7 +155,7 @@ static bool ummu_mapt_walk(UmmuXlate *x, uint64_t addr, uint64_t *last)
 {
     UmmuState *s = x->s;
     UmmuMaptVerdict verdict;
-    UmmuMaptEntry e = { 0 };
+    UmmuMaptEntry e QEMU_UNINITIALIZED;
 
     ummu_pmu_count(s, UMMU_PMU_PPTW_REQ, x->tag, x->req->tid, 1, 0);
     if (!ummu_mapt_find(s, x->te, x->tc, addr, &e, &x->fault)) {
@@ -495,7 +495,7 @@ static bool ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
                                  const UmmuRequest *req, bool probe,
                                  UmmuResult *res)
 {
-    UmmuXlate x;
+    UmmuXlate x QEMU_UNINITIALIZED;
 
     /* Not cleared as a whole: the two copies are only storage. */
     x.s = s;

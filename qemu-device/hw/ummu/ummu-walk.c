@@ -261,7 +261,7 @@ static void ummu_leaf_contiguous(const UmmuStage *w, uint64_t pa, uint64_t desc,
 {
     const UmmuStageCfg *cfg = w->cfg;
     unsigned shift = leaf->shift, log2 = ummu_cont_log2(cfg->gran, level);
-    uint64_t group[1 << CONT_LOG2_MAX];
+    uint64_t group[1 << CONT_LOG2_MAX] QEMU_UNINITIALIZED;
     uint64_t first = desc - (extract64(w->ia, shift, log2) << shift);
 
     if (!(desc & DESC_CONT) || shift + log2 > cfg->insize ||
@@ -371,16 +371,12 @@ static bool ummu_s2_leaf(UmmuState *s, const UmmuTecte *te, uint64_t ipa,
     return ummu_stage_walk(&w, leaf, f);
 }
 
-bool ummu_table_ipa(UmmuState *s, const UmmuTecte *te, uint64_t ipa,
-                    uint8_t cls, uint64_t *pa, UmmuFault *f)
+bool ummu_table_s2(UmmuState *s, const UmmuTecte *te, uint64_t ipa, uint8_t cls,
+                   uint64_t *pa, UmmuFault *f)
 {
     static const UmmuNeed need = { .read = true, .priv = true };
     UmmuLeaf leaf;
 
-    if (!te->has_s2) {
-        *pa = ipa;
-        return true;
-    }
     if (!ummu_s2_leaf(s, te, ipa, &need, cls, &leaf, f)) {
         return false;
     }

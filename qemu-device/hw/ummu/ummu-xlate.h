@@ -182,9 +182,17 @@ bool ummu_tcte_legal(const UmmuState *s, const UmmuTecte *te,
 unsigned ummu_s1_start_level(unsigned gran, unsigned insize);
 bool ummu_walk(UmmuState *s, const UmmuTecte *te, const UmmuTcte *tc,
                uint64_t ia, const UmmuNeed *need, UmmuLeaf *leaf, UmmuFault *f);
+bool ummu_table_s2(UmmuState *s, const UmmuTecte *te, uint64_t ipa, uint8_t cls,
+                   uint64_t *pa, UmmuFault *f);
+
 /* Address of a table in nested mode; identity when stage 2 is off. */
-bool ummu_table_ipa(UmmuState *s, const UmmuTecte *te, uint64_t ipa,
-                    uint8_t cls, uint64_t *pa, UmmuFault *f);
+static inline bool ummu_table_ipa(UmmuState *s, const UmmuTecte *te,
+                                  uint64_t ipa, uint8_t cls, uint64_t *pa,
+                                  UmmuFault *f)
+{
+    *pa = ipa;
+    return !te->has_s2 || ummu_table_s2(s, te, ipa, cls, pa, f);
+}
 
 /* ---- ummu-mapt.c ---------------------------------------------------------- */
 

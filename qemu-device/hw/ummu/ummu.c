@@ -134,6 +134,7 @@ static void ummu_realize(DeviceState *dev, Error **errp)
     s->uq = g_new0(UmmuUqueue, s->cfg.user_queues);
     s->sync_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, ummu_mcmdq_sync_expired,
                                  s);
+    ummu_ram_init(s);
     ummu_kv_init(s);
     ummu_cache_init(s);
     ummu_stall_init(s);
@@ -153,6 +154,7 @@ static void ummu_unrealize(DeviceState *dev)
     ummu_reset_hold(s);
     s->cfg.gbpa_abort = true;
     ummu_regs_reset(s);
+    ummu_ram_exit(s);
     s->bus_ops = NULL;
     s->dma_as = NULL;
 }

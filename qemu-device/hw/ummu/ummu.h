@@ -94,4 +94,13 @@ AddressSpace *ummu_dma_as(UmmuState *s);
  */
 bool ummu_pa_is_memory(UmmuState *s, uint64_t pa, uint64_t len);
 
+/*
+ * Host address of such memory at @pa; *len is cut to what follows in one piece.
+ * NULL if it is no memory, or not writable for @write.  Valid until the caller
+ * returns to the main loop.  After a write call ummu_ram_written() for what was
+ * written: translated guest code and dirty logs depend on it.
+ */
+void *ummu_ram_map(UmmuState *s, uint64_t pa, uint64_t *len, bool write);
+void ummu_ram_written(UmmuState *s, uint64_t pa, uint64_t len);
+
 #endif
