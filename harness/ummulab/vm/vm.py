@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -17,7 +18,7 @@ from ummulab.vm.channel import Channel, Pump, Tail
 from ummulab.vm.command import CommandPort, Result
 from ummulab.vm.config import VmConfig, Wiring, build_argv
 from ummulab.vm.counters import device_counters, format_counters
-from ummulab.vm.errors import GuestPanic, VmDied, VmError, VmTimeout
+from ummulab.vm.errors import GuestPanic, QmpError, VmDied, VmError, VmTimeout
 from ummulab.vm.klog import KernelLog, KernelReport
 from ummulab.vm.loop import shared_loop
 from ummulab.vm.memory import GuestMemory, PrivateMapping, SharedFile
@@ -363,8 +364,23 @@ class Vm:
                     with (writer.work / "ram").open("xb") as ram:
                         copy_sparse(self._ram_fd, ram.fileno(), self.config.memory_bytes)
                 writer.commit(self.config, self.images.hashes, in_stream, extra or {})
-        finally:
-            self.qmp.execute("cont")
+        except BaseException:
+            with contextlib.suppress(VmError):  # the first error is the news
+                self._continue()
+            raise
+        self._continue()
+
+    def _continue(self) -> None:
+        """Let the guest run again; a failed migration needs a moment to be over."""
+        deadline = time.monotonic() + STOP_BUDGET
+        while True:
+            try:
+                self.qmp.execute("cont")
+                return
+            except QmpError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.02)
 
     def _migrate_out(self, path: Path, *, ignore_shared: bool) -> None:
         mark = self.qmp.mark()
