@@ -4,21 +4,21 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 
 import pytest
 from cache_lab import EL2, CacheLab
+from core_helper import SOAK
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.memory import PAGE
+from ummulab.qtest.tables import AP_RO, CONTIGUOUS, LEAF
 from ummulab.qtest.ummu import SPEC
 
 DEVICES = ("ummu,id=ummu0,strict=on",)
 TAG, TID = 1, 1
 BASE = 0xFF38_0000
 ODD = 0xFF39_5000
-SOAK = os.environ.get("UMMULAB_SOAK", "0") not in ("", "0")
 
 
 @pytest.fixture
@@ -120,8 +120,6 @@ def test_v21_small_invalidation_inside_a_large_leaf(lab: CacheLab, level: int, i
 def test_v21_contiguous_group_goes_as_a_whole(lab: CacheLab) -> None:
     pa = lab.arena.take(16 * PAGE, 16 * PAGE)
     va = 0x1234_0000
-    from ummulab.qtest.tables import CONTIGUOUS, LEAF
-
     lab.matt.map(va, pa, 16 * PAGE, attributes=LEAF | CONTIGUOUS)
     assert lab.ask(va, tag=TAG) and lab.hits("tlb", va + 15 * PAGE, tag=TAG) and lab.used("tlb") == 1
     lab.command("CMD_TLBI_OS_VA", TID=TID, TECTE_TAG=TAG, ADDR=tlbi_address(va + 9 * PAGE), GS=1)
@@ -301,9 +299,7 @@ def test_v15_cfgi_in_strict_mode_drops_what_it_names(
         lab.entity(tag)
         lab.context(tag, TID)
         assert lab.ask(BASE, tag=tag)
-    layout = SPEC.commands[name].by_name
-    given = {("DEID" if k == "DEID_LO" and k not in layout else k): v for k, v in fields.items()}
-    lab.command(name, **given)
+    lab.command(name, **fields)
     assert lab.used("cfg") == 2 * len(TAGS) - len(entities) - len(contexts)
     assert lab.used("tlb") == len(TAGS), "strict: translations stay until a TLBI"
     for tag in TAGS:
@@ -443,8 +439,6 @@ def test_contexts_that_follow_broadcasts_are_not_cached(ash: int, kept: bool) ->
 
 def test_changed_permission_needs_no_tlbi_when_it_was_raised(lab: CacheLab) -> None:
     """Software that raises a page's rights sends nothing; a cached leaf that refuses decides nothing."""
-    from ummulab.qtest.tables import AP_RO, LEAF
-
     pa = lab.page()
     lab.matt.map(BASE, pa, PAGE, attributes=LEAF | AP_RO)
     assert lab.ask(BASE, tag=TAG) and not lab.ask(BASE, tag=TAG, access="write")
