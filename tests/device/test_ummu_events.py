@@ -265,7 +265,9 @@ def expected(case: Case, own: dict[str, int], access: str, privileged: int) -> b
         **own,
     }  # fmt: skip
     filled = {name: values[name] for name in (*FILLED[case.code], "NSIPA") if name in values}
-    record = bytearray(EVENT.pack(CODE=case.code, **{k: v for k, v in filled.items() if k not in ("EID_LOW", "FTADDR")}))
+    record = bytearray(
+        EVENT.pack(CODE=case.code, **{k: v for k, v in filled.items() if k not in ("EID_LOW", "FTADDR")})
+    )
     if "EID_LOW" in filled:
         record[32:40] = filled["EID_LOW"].to_bytes(8, "little")
     if "FTADDR" in filled:

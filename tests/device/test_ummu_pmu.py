@@ -276,7 +276,10 @@ def test_bad_benchmark_request_is_one_clear_error(core: Core, text: str) -> None
     assert core.qom("benchmark-result") == {"lookups": 0, "ok": 0, "ns": 0}
 
 
-@pytest.mark.parametrize("text", ["count=0", "count=1,eids=0", "count=1,tids=0,pages=0,stride=0", "count=1,tids=1048576,tid=0xfffff"])
+@pytest.mark.parametrize(
+    "text",
+    ["count=0", "count=1,eids=0", "count=1,tids=0,pages=0,stride=0", "count=1,tids=1048576,tid=0xfffff"],
+)
 def test_benchmark_of_nothing_does_no_harm(core: Core, text: str) -> None:
     core.qom_set("benchmark-request", text)
     assert core.qom("benchmark-result")["lookups"] <= 1

@@ -135,7 +135,9 @@ def read_only(bench: Bench) -> None:
 @pytest.mark.parametrize(("spoil", "code"), [
     (unmapped, A_TRANSLATION), (too_large, A_ADDR_SIZE), (not_accessed, ACCESS), (read_only, A_PERMISSION),
 ])  # fmt: skip
-def test_translation_faults_stall_and_resume(stalling: Bench, spoil: Callable[[Bench], None], code: int) -> None:
+def test_translation_faults_stall_and_resume(
+    stalling: Bench, spoil: Callable[[Bench], None], code: int
+) -> None:
     spoil(stalling)
     stalling.cfgi()
     stalling.tlbi(VA)
@@ -197,7 +199,9 @@ def test_no_stall_without_event_queue(stalling: Bench) -> None:
     assert outcome(stalling).status == "FAULT"
 
 
-@pytest.mark.parametrize(("model", "fbs", "stalls"), [(1, 0, False), (2, 0, True), (2, 1, True), (0, 0, False)])
+@pytest.mark.parametrize(
+    ("model", "fbs", "stalls"), [(1, 0, False), (2, 0, True), (2, 1, True), (0, 0, False)]
+)
 def test_stall_model(model: int, fbs: int, stalls: bool) -> None:
     for bench in with_ummu(f"stall-model={model}"):
         bench.write_tcte(TID, FBS=fbs)
@@ -249,7 +253,9 @@ def test_answer_to_nobody_is_ignored(stalling: Bench, wrong: str) -> None:
     unmap(stalling)
     event = stall(stalling)
     errors = stalling.qom("guest-errors")
-    stag = {"stag": event["STAG"] ^ 1, "generation": event["STAG"] ^ 0x1000, "tag": event["STAG"], "zero": 0}[wrong]
+    stag = {"stag": event["STAG"] ^ 1, "generation": event["STAG"] ^ 0x1000, "tag": event["STAG"], "zero": 0}[
+        wrong
+    ]
     answer(stalling, stag, tag=int(wrong == "tag"), ABORT=1)
     assert stalled(stalling) == 1 and stalling.qom("guest-errors") == errors + 1
     map_again(stalling)
@@ -405,9 +411,13 @@ def test_v18_reset_empties_the_list(stalling: Bench) -> None:
     stall(stalling)
     stalling.machine.reset()
     assert stalling.qom("pending-stalls") == ""
-    before = stalling.machine.read_memory(stalling.arena.used[0], stalling.arena.used[1] - stalling.arena.used[0])
+    before = stalling.machine.read_memory(
+        stalling.arena.used[0], stalling.arena.used[1] - stalling.arena.used[0]
+    )
     step(stalling, 20)
-    after = stalling.machine.read_memory(stalling.arena.used[0], stalling.arena.used[1] - stalling.arena.used[0])
+    after = stalling.machine.read_memory(
+        stalling.arena.used[0], stalling.arena.used[1] - stalling.arena.used[0]
+    )
     assert before == after, "memory was written after the reset"
     prepare(Bench(stalling.machine)).control_works()
 

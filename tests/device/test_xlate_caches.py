@@ -91,7 +91,9 @@ def test_v21_range_that_ends_at_the_top(lab: CacheLab) -> None:
     top = (1 << 48) - 34 * PAGE
     pages = Pages(lab, top, 34)
     pages.move()
-    lab.command("CMD_TLBI_OS_VA", TID=TID, TECTE_TAG=TAG, ADDR=tlbi_address(top + 2 * PAGE), NUM=31, SCALE=4, GS=1)
+    lab.command(
+        "CMD_TLBI_OS_VA", TID=TID, TECTE_TAG=TAG, ADDR=tlbi_address(top + 2 * PAGE), NUM=31, SCALE=4, GS=1
+    )
     assert pages.dropped() == set(range(2, 34))
 
 
@@ -173,7 +175,13 @@ def test_v21_every_command_against_a_set_model(lab: CacheLab) -> None:
     for name in names:
         tag, tid, asid, _, vmid = rng.choice(SPACES)
         pages = rng.choice([1, 1, 2, 4, 32])
-        who = {"TECTE_TAG": tag, "TID": tid, "ASID": asid, "VMID": vmid, "ADDR": rng.choice(ADDRESSES) - PAGE * rng.choice([0, 0, 1])}
+        who = {
+            "TECTE_TAG": tag,
+            "TID": tid,
+            "ASID": asid,
+            "VMID": vmid,
+            "ADDR": rng.choice(ADDRESSES) - PAGE * rng.choice([0, 0, 1]),
+        }
         gone = [e for e in everything if named(NAMED[name], e[0], e[1], who, pages)]
         layout = SPEC.commands[name].by_name
         fields = {k: v for k, v in who.items() if k in layout}
@@ -222,7 +230,9 @@ def test_plbi_names_tag_and_tid_exactly(lab: CacheLab) -> None:
     (0x2000, 12, {2}), (0x2FFF, 0, {2}), (0x1FFF, 1, {1, 2}), (0x1800, 12, {1, 2}), (0x1000, 13, {0, 1, 2}),
     (0x2000, 14, {0, 1, 2, 3, 4, 5}), (0x8000, 15, set()), (0x7FFF, 0, {7}), (0, 48, set(range(8))),
 ])  # fmt: skip
-def test_plbi_range_is_the_union_of_both_readings(lab: CacheLab, start: int, log2: int, gone: set[int]) -> None:
+def test_plbi_range_is_the_union_of_both_readings(
+    lab: CacheLab, start: int, log2: int, gone: set[int]
+) -> None:
     """Software does not align ADDR: [ADDR, ADDR + 2^RANGE) and the aligned block around ADDR (choice 17)."""
     lab.context(TAG, TID, mapt=lab.mapt)
     for n in range(8):
@@ -345,7 +355,9 @@ def test_refusals_are_never_cached(lab: CacheLab) -> None:
     assert lab.ask(BASE, tag=tag, access="write")
 
 
-@pytest.mark.parametrize("options", ["strict=on", "strict=off", "tlb-entries=0,plb-entries=0,cfg-cache-entries=0"])
+@pytest.mark.parametrize(
+    "options", ["strict=on", "strict=off", "tlb-entries=0,plb-entries=0,cfg-cache-entries=0"]
+)
 def test_access_without_invalidation(options: str) -> None:
     """A stale hit is allowed; without caches there is none; after the invalidation there never is."""
     for lab in with_ummu(options):

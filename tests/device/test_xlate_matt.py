@@ -114,7 +114,9 @@ def real(machine: QtestMachine) -> CacheLab:
     ("read", 1, True, False), ("write", 1, True, True), ("atomic", 1, True, True), ("write", 0, False, False),
     ("read", 0, True, False), ("atomic", 0, False, False),
 ])  # fmt: skip
-def test_flags_in_memory(real: CacheLab, access: str, hdf: int, allowed: bool, writable: bool, big: int) -> None:
+def test_flags_in_memory(
+    real: CacheLab, access: str, hdf: int, allowed: bool, writable: bool, big: int
+) -> None:
     """The access sets AF; the first write to a clean page (DBM, read-only) makes it writable in memory."""
     real.context(1, 1, HAF=1, HDF=hdf, ENDI=big)
     real.matt.map(VA, real.page(), PAGE, attributes=(LEAF | AP_RO | DBM) & ~AF)
@@ -168,7 +170,9 @@ def test_updates_need_the_capability(httu: int) -> None:
 
 
 @pytest.mark.parametrize("pan", [0, 1])
-@pytest.mark.parametrize("attributes", [0, AP_EL0, AP_RO, AP_EL0 | AP_RO, AP_EL0 | PXN, AP_EL0 | UXN, PXN | UXN])
+@pytest.mark.parametrize(
+    "attributes", [0, AP_EL0, AP_RO, AP_EL0 | AP_RO, AP_EL0 | PXN, AP_EL0 | UXN, PXN | UXN]
+)
 def test_permission_matrix(lab: Lab, attributes: int, pan: int) -> None:
     """Access kind x privilege x AP x XN x PAN x WXN: device and model agree, and the plain cases are known."""
     base = LEAF & ~(AP_EL0 | PXN | UXN)

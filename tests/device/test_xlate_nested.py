@@ -135,7 +135,9 @@ def lab(machine: QtestMachine) -> Lab:
     return Lab(machine)
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.product(("rw", "ro"), ("rw", "ro", "wo", "none"))))
+@pytest.mark.parametrize(
+    ("first", "second"), list(itertools.product(("rw", "ro"), ("rw", "ro", "wo", "none")))
+)
 def test_v22_the_weaker_right_wins(lab: Lab, first: str, second: str) -> None:
     s2 = lab.stage2()
     bits = {"rw": S2_READ | S2_WRITE, "ro": S2_READ, "wo": S2_WRITE, "none": 0}[second]
@@ -144,7 +146,11 @@ def test_v22_the_weaker_right_wins(lab: Lab, first: str, second: str) -> None:
     lab.tecte(**lab.stage2_fields(s2) | {"ST_MODE": NESTED})
     state = lab.state()
     readable, writable = bool(bits & S2_READ), bool(bits & S2_WRITE) and first == "rw"
-    for access, ok in ((Access.READ, readable), (Access.WRITE, writable), (Access.ATOMIC, readable and writable)):
+    for access, ok in (
+        (Access.READ, readable),
+        (Access.WRITE, writable),
+        (Access.ATOMIC, readable and writable),
+    ):
         got = lab.agree(state, VA, 8, access)
         assert got.ok == ok and (ok or got.event == "A_PERMISSION")
 
