@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from core_helper import CTRL_PAGES, Core, EVENTQ_EN, MAPT_EN, SOAK, UMMU_EN
+from core_helper import CTRL_PAGES, EVENTQ_EN, MAPT_EN, SOAK, UMMU_EN, Core
 from ummulab.qtest.machine import QtestMachine
 from ummulab.spec import Register, load
 

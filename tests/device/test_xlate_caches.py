@@ -42,7 +42,7 @@ def tlbi_address(addr: int) -> int:
     return addr >> SPEC.commands["CMD_TLBI_OS_VA"].by_name["ADDR"].lsb
 
 
-# ---- V21: TLB invalidation hits exactly what it names ----------------------------------------------------------------
+# ---- V21: TLB invalidation hits exactly what it names --------------------------------------------------------------
 
 
 class Pages:
@@ -195,7 +195,7 @@ def test_v21_every_command_against_a_set_model(lab: CacheLab) -> None:
         assert lab.count("tlb-misses") == misses + len(gone), (name, who, pages)
 
 
-# ---- PLBI --------------------------------------------------------------------------------------------------------------
+# ---- PLBI ----------------------------------------------------------------------------------------------------------
 
 
 def test_plbi_names_tag_and_tid_exactly(lab: CacheLab) -> None:
@@ -282,7 +282,7 @@ def test_tlbi_leaves_permissions_and_plbi_leaves_translations(lab: CacheLab) -> 
     assert (lab.used("tlb"), lab.used("plb")) == (1, 0)
 
 
-# ---- CFGI --------------------------------------------------------------------------------------------------------------
+# ---- CFGI ----------------------------------------------------------------------------------------------------------
 
 TAGS = (0, 1, 2, 3, 4, 5, 7, 8, 0x101)
 
@@ -331,7 +331,7 @@ def test_cfgi_drops_dependents_unless_strict() -> None:
         assert lab.hits("tlb", BASE, tag=2) and lab.hits("plb", BASE, tag=2)
 
 
-# ---- what is kept ------------------------------------------------------------------------------------------------------
+# ---- what is kept --------------------------------------------------------------------------------------------------
 
 
 def test_refusals_are_never_cached(lab: CacheLab) -> None:

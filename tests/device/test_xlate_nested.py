@@ -100,7 +100,7 @@ def test_v22_el2_entries_have_no_vmid(machine: QtestMachine) -> None:
 
 
 def test_v22_change_of_a_guest_page(guests: Guests) -> None:
-    """After the stage 2 descriptor changed and its IPA was invalidated, the new page is used; the other guest's stays."""
+    """After the stage 2 descriptor changed and its IPA was invalidated the new page is used, the other's stays."""
     guests.prime()
     lab, before = guests.lab, {tag: guests.lab.where(VA, tag=tag) for tag in (1, 2)}
     fresh = lab.page()
@@ -174,7 +174,8 @@ def test_v22_every_guest_address_goes_through_stage_2(lab: Lab, where: str) -> N
     s2 = lab.stage2()
     target, size = {
         "tct": (lab.tct, PAGE), "matt": (lab.matt.root, PAGE), "mapt": (lab.mapt.root, lab.mapt.block_bytes),
-        "final": (lab.page(0), PAGE), "blocks": (lab.mapt.table, PAGE), "l2tct": (lab.arena.take(64 << 10, 64 << 10), 64 << 10),
+        "final": (lab.page(0), PAGE), "blocks": (lab.mapt.table, PAGE),
+        "l2tct": (lab.arena.take(64 << 10, 64 << 10), 64 << 10),
     }[where]  # fmt: skip
     moved = IPA & ~0xFFFFF
     s2.map(moved, target, size, attributes=S2_LEAF)
