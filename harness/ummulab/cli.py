@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("ummulab.vm.commands:bench", "Run a benchmark."),
     "decode": ("ummulab.decode.commands:decode", "Print tables and queues of a running VM."),
     "explain": ("ummulab.decode.commands:explain", "Say why an access is allowed or refused."),
+    "fuzz": ("ummulab.fuzz.commands:fuzz", "Fuzz the devices for a bounded time."),
     "build": ("ummulab.build.commands:build", "Build QEMU, kernel, guest programs and image."),
     "images": ("ummulab.build.commands:images", "Make, list, verify and clean built artifacts."),
     "generate": ("ummulab.build.commands:generate", "Write the generated headers and reference pages again."),

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.memory import PAGE, Arena
 from ummulab.qtest.ummu import SPEC, CommandQueue, EventQueue, EventRecord, KvTable, Registers
+
+#: UMMULAB_SOAK=1: the random tests run as long as the recorded cases ask for, not as long as everybody has time.
+SOAK = os.environ.get("UMMULAB_SOAK", "0") not in ("", "0")
 
 UMMU_DEVICE = 0x554D
 CTRL_PAGES = 0x20000

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cache_lab import CacheLab
 from core_helper import UMMU_EN, Core
 from ummulab.qtest.machine import QtestMachine
+from ummulab.qtest.qmp import QmpCommandError
 from ummulab.spec import load
 
 DEVICES = ("ummu,id=ummu0",)
@@ -18,6 +21,7 @@ PER_COUNTER: list[dict[str, Any]] = SPEC.pmu["per_counter"]["registers"]
 EVENTS: dict[str, int] = SPEC.pmu["event_codes"]
 SENT, KV = EVENTS["SWIF_CMD_SEND_NUM"], EVENTS["UBIF_KV_CACHE_HIT_RATE"]
 HOLE = 0x3F800000000
+VA = 0x1000_0000
 COM_CTRL, OVF_STS, OVF_MSK, COND_H, MSK_H, CNT0, CNT1 = 0x00, 0x08, 0x0C, 0x14, 0x1C, 0x20, 0x28
 
 
@@ -183,3 +187,99 @@ def test_state_of_a_tid(core: Core) -> None:
     core.qom_set("query-tag", 4)
     assert core.qom("tid-state")["tecte"]["refused"] == "EVT_BAD_DSTEID"
     assert core.qom("counters") == before
+
+
+# ---- the model's own events, and the benchmark of look-ups -----------------------------------------------------------
+
+OWN = {name: code for name, code in EVENTS.items() if name.startswith("MODEL_")}
+
+
+@pytest.fixture
+def busy(machine: QtestMachine) -> CacheLab:
+    lab = CacheLab(machine)
+    lab.entity(1)
+    lab.context(1, 1, mapt=lab.mapt)
+    lab.matt.map(VA, lab.page(), 0x1000)
+    lab.mapt.grant(VA, 0x1000, 7)
+    return lab
+
+
+def count_of(core: Core, code: int, work: Callable[[], None], tag: int | None = None) -> int:
+    """What counter 1 makes of a piece of work, of one tag if one is given."""
+    core.write(PMU, 1 << 4)
+    if tag is not None:
+        core.write(counter(1, COND_H), tag)
+        core.write(counter(1, MSK_H), 0xFFFF)
+    watch(core, 1, code)
+    core.write(PMU, 1)
+    work()
+    core.write(PMU, 0)
+    return value(core, 1)
+
+
+def test_own_events_count_work(busy: CacheLab) -> None:
+    def ask() -> None:
+        assert busy.ask(VA, tag=1, length=100, access="atomic")
+
+    def invalidate() -> None:
+        for name in ("CMD_CFGI_TCT", "CMD_TLBI_OS_TID", "CMD_PLBI_OS_EID"):
+            busy.command(name)
+
+    core = busy.core
+    assert count_of(core, OWN["MODEL_WALK_STEPS_S1"], ask) == 4
+    assert count_of(core, OWN["MODEL_WALK_STEPS_S1"], ask) == 0, "a hit walks nothing"
+    invalidate()
+    assert count_of(core, OWN["MODEL_CFGI_NUM"], invalidate) == 1
+    assert count_of(core, OWN["MODEL_TLBI_NUM"], invalidate) == 1
+    assert count_of(core, OWN["MODEL_PLBI_NUM"], invalidate) == 1
+    assert count_of(core, OWN["MODEL_WALK_STEPS_S2"], ask) == 0
+    busy.command("CMD_PLBI_OS_EID", TECTE_TAG=1)
+    assert count_of(core, OWN["MODEL_WALK_STEPS_MAPT"], ask) == 4
+    assert count_of(core, OWN["MODEL_BYTES_READ"], ask) == 100
+    assert count_of(core, OWN["MODEL_BYTES_WRITTEN"], ask, tag=1) == 100
+    assert count_of(core, OWN["MODEL_BYTES_WRITTEN"], ask, tag=2) == 0
+
+
+def test_own_events_count_faults_by_kind(busy: CacheLab) -> None:
+    def refuse() -> None:
+        for uba, tag in ((VA + 0x1000, 1), (VA + 0x1000, 1), (VA, 2)):
+            assert not busy.ask(uba, tag=tag)
+
+    fault = OWN["MODEL_FAULT_NUM"]
+    assert count_of(busy.core, fault + 0x13, refuse) == 2
+    assert count_of(busy.core, fault + 0x04, refuse) == 1
+    assert count_of(busy.core, fault + 0x0A, refuse) == 0
+    assert count_of(busy.core, fault + 0x13, refuse, tag=2) == 0
+
+
+def test_benchmark_makes_real_requests(busy: CacheLab) -> None:
+    request = f"eid=1,tid=1,uba={VA:#x},len=8,e-bit=1"
+    busy.core.qom_set("benchmark-request", f"{request},count=1000")
+    result = busy.core.qom("benchmark-result")
+    assert (result["lookups"], result["ok"]) == (1000, 1000) and result["ns"] > 0
+    assert (busy.count("requests"), busy.count("plb-hits"), busy.count("plb-misses")) == (1000, 999, 1)
+    # Every second EID, and every address but one, are refused.
+    busy.core.qom_set("benchmark-request", f"{request},count=10,eids=2")
+    assert busy.core.qom("benchmark-result")["ok"] == 5
+    busy.core.qom_set("benchmark-request", f"{request},count=64,pages=4,stride=4096,access=write")
+    assert 0 < busy.core.qom("benchmark-result")["ok"] < 64
+    assert busy.core.qom("benchmark-result") == busy.core.qom("benchmark-result")
+
+
+@pytest.mark.parametrize("text", [
+    "count=10000001", "count=-1", "count=x", "eids=4294967296", "tids=1048577", "pages=0x100000000", "stride=-4096",
+    "unknown=1", "count=1,access=fetch", "=", "tid=0x100000",
+])  # fmt: skip
+def test_bad_benchmark_request_is_one_clear_error(core: Core, text: str) -> None:
+    with pytest.raises(QmpCommandError):
+        core.qom_set("benchmark-request", text)
+    assert core.qom("benchmark-result") == {"lookups": 0, "ok": 0, "ns": 0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["count=0", "count=1,eids=0", "count=1,tids=0,pages=0,stride=0", "count=1,tids=1048576,tid=0xfffff"],
+)
+def test_benchmark_of_nothing_does_no_harm(core: Core, text: str) -> None:
+    core.qom_set("benchmark-request", text)
+    assert core.qom("benchmark-result")["lookups"] <= 1

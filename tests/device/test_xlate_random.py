@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
+from core_helper import SOAK
 from ummulab.model import Access
+from ummulab.qtest.bench import PERIPHERAL
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.memory import PAGE
 from ummulab.qtest.tables import AP_EL0, AP_RO, CONTIGUOUS, DBM, LEAF, MAPTE, Matt
 from ummulab.spec import Layout
-from xlate_lab import LOG2_TIDS, S2_LEAF, TCTE, TECTE, TID, VA, Lab
+from xlate_lab import LOG2_TIDS, S2_LEAF, TCTE, TECTE, TID, VA, Lab, request_text
 
 DEVICES = ("ummu,id=ummu0",)
-SEEDS = range(24)
+SEEDS = range(400 if SOAK else 24)
+NODE_SEEDS = range(2500 if SOAK else 8)  # 40 x up to 4 nodes each
+DESCRIPTOR_SEEDS = range(300 if SOAK else 6)
 QUESTIONS = 40
 NESTED = 7
 STAGE2: tuple[dict[str, int], ...] = (
@@ -132,8 +137,40 @@ def test_damaged_worlds(machine: QtestMachine, seed: int) -> None:
     assert sum(seen.values()) > QUESTIONS // 2, seen
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_hostile_nodes(machine: QtestMachine, seed: int) -> None:
+#: caches of usual size, strict ones so small that lines are lost all the time, and none at all
+CACHES = (
+    "tlb-entries=4096",
+    "strict=on,tlb-entries=2,plb-entries=2,cfg-cache-entries=2",
+    "tlb-entries=0,plb-entries=0,cfg-cache-entries=0",
+)
+
+
+@pytest.fixture(scope="module", params=CACHES, ids=["on", "strict", "off"])
+def cached_machine(request: pytest.FixtureRequest) -> Iterator[QtestMachine]:
+    with QtestMachine([f"ummu,id=ummu0,{request.param}"]) as made:
+        yield made
+
+
+@pytest.mark.parametrize("seed", range(1000, 1200 if SOAK else 1008))
+def test_caches_change_no_answer(cached_machine: QtestMachine, seed: int) -> None:
+    """Real requests fill the caches; whatever is in them, answers stay those of the reference model."""
+    cached_machine.reset()
+    rng = random.Random(seed)
+    lab = Lab(cached_machine)
+    world = World(lab, rng)
+    state = lab.state()
+    path = PERIPHERAL.format("ummu0")
+    for question in filter(harmless, (world.question() for _ in range(QUESTIONS))):
+        before = lab.agree(state, **question)  # type: ignore[arg-type]
+        text = request_text(**question) + ",count=2"  # type: ignore[arg-type]
+        cached_machine.qmp.qom_set(path, "benchmark-request", text)
+        allowed = cached_machine.qmp.qom_get(path, "benchmark-result")["ok"]
+        assert allowed == (2 if before.ok else 0), question
+        assert lab.agree(state, **question) == before  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", NODE_SEEDS)
+def test_v04_hostile_nodes(machine: QtestMachine, seed: int) -> None:
     """V04 (b): MAPT nodes of random bits at every level; answers agree, nothing outside the block is read."""
     rng = random.Random(seed)
     lab = Lab(machine)
@@ -162,7 +199,7 @@ def test_hostile_nodes(machine: QtestMachine, seed: int) -> None:
             lab.mapt.write(node, **fields)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", DESCRIPTOR_SEEDS)
 def test_random_descriptors(machine: QtestMachine, seed: int) -> None:
     """Stage 1 and stage 2 descriptors of random bits."""
     rng = random.Random(seed)

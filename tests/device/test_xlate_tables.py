@@ -239,7 +239,7 @@ def test_v15_all_ones(lab: Lab) -> None:
     assert lab.ask(VA).event == "BAD_TECT"
 
 
-@pytest.mark.parametrize(("context", "request_e"), itertools.product((0, 1), (0, 1)))
+@pytest.mark.parametrize(("context", "request_e"), list(itertools.product((0, 1), (0, 1))))
 def test_context_e_bit(lab: Lab, context: int, request_e: int) -> None:
     lab.tcte(E_BIT=context)
     assert lab.agree(lab.state(), VA, e=request_e).event == ("EBIT_DENY" if context and not request_e else "")

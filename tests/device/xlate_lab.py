@@ -43,6 +43,25 @@ _STATE_REGISTERS = (
 S2_LEAF = 0xF << 2 | 3 << 6 | 3 << 8 | 1 << 10
 
 
+def request_text(
+    uba: int,
+    length: int = 8,
+    access: Access = Access.READ,
+    tid: int = TID,
+    tag: int = 0,
+    token: int | None = None,
+    e: int = 1,
+    privileged: bool = True,
+    instruction: bool = False,
+) -> str:
+    """A request as the QOM properties want it."""
+    text = (
+        f"eid={tag:#x},tid={tid:#x},uba={uba:#x},len={length:#x},access={_ACCESS[access]},e-bit={e},"
+        f"priv={int(privileged)},inst={int(instruction)}"
+    )
+    return text if token is None else f"{text},token={token:#x}"
+
+
 @dataclass(frozen=True)
 class Answer:
     """What one request gets: ``event`` is the name without EVT_, also when it would not be recorded."""
@@ -182,12 +201,7 @@ class Lab:
         instruction: bool = False,
     ) -> Answer:
         """The device's answer, without side effects."""
-        text = (
-            f"eid={tag:#x},tid={tid:#x},uba={uba:#x},len={length:#x},access={_ACCESS[access]},e-bit={e},"
-            f"priv={int(privileged)},inst={int(instruction)}"
-        )
-        if token is not None:
-            text += f",token={token:#x}"
+        text = request_text(uba, length, access, tid, tag, token, e, privileged, instruction)
         path = PERIPHERAL.format("ummu0")
         self.machine.qmp.qom_set(path, "translate-request", text)
         result: dict[str, Any] = self.machine.qmp.qom_get(path, "translate-result")

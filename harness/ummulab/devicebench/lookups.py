@@ -109,7 +109,7 @@ class _LookupLab:
         """Nanoseconds of one look-up, best of several rounds after one that nobody counts."""
         request = f"{self._sweep},len={LENGTH},access=read,token={TOKEN:#x},count={count}"
         path, qmp = PERIPHERAL.format("ummu0"), self.machine.qmp
-        costs = []
+        costs: list[float] = []
         for _ in range(repeat + 1):
             qmp.qom_set(path, "benchmark-request", request)
             result = qmp.qom_get(path, "benchmark-result")

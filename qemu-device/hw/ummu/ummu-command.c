@@ -122,6 +122,7 @@ static unsigned cmd_tlbi(UmmuState *s, uint64_t slot,
         tlbi_range(s, w, &inv);
     }
     s->cnt.tlbi++;
+    ummu_pmu_count(s, UMMU_PMU_TLBI, inv.tag_first, inv.tid, 1, 0);
     ummu_tlb_invalidate(s, &inv);
     if (row & TLBI_ALSO_S2) {
         inv.s1 = inv.by_tid = inv.by_asid = false;
@@ -174,6 +175,7 @@ static unsigned cmd_plbi(UmmuState *s, uint64_t slot,
         inv.next_offset = FIELD_EX64(w[1], CMD_PLBI_OS_N_W1, NEXT_LVL_OFFSET);
     }
     s->cnt.plbi++;
+    ummu_pmu_count(s, UMMU_PMU_PLBI, inv.tag_first, inv.tid, 1, 0);
     ummu_plb_invalidate(s, &inv);
     return REASON_NONE;
 }
@@ -233,6 +235,7 @@ static unsigned cmd_cfgi(UmmuState *s, uint64_t slot,
         cfgi_tect_range(w, &inv);
     }
     s->cnt.cfgi++;
+    ummu_pmu_count(s, UMMU_PMU_CFGI, inv.tag_first, inv.tid, 1, 0);
     if (!s->cfg.strict) {
         inv.tcte = true;
         cfgi_dependents(s, &inv);

@@ -183,7 +183,7 @@ bool ummu_event_record(UmmuState *s, const UmmuEvent *ev)
     uint64_t words[EVT_WORDS];
     uint64_t addr;
 
-    s->cnt.faults[ev->code]++;
+    ummu_count_fault(s, ev->code, ev->tag, ev->tid);
     if (!ummu_eventq_enabled(s)) {
         s->cnt.events_dropped++;
         trace_ummu_event_lost(ummu_id(s), ummu_event_name(ev->code),

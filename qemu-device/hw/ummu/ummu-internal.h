@@ -535,6 +535,18 @@ enum {
     UMMU_PMU_KV_HIT = UMMU_PMU_EV_UBIF_KV_CACHE_HIT_RATE,
     UMMU_PMU_REQ = UMMU_PMU_EV_REQ_RATE,
     UMMU_PMU_RSP = UMMU_PMU_EV_RSP_RATE,
+    /* The model's own. */
+    UMMU_PMU_STEPS_S1 = UMMU_PMU_EV_MODEL_WALK_STEPS_S1,
+    UMMU_PMU_STEPS_S2 = UMMU_PMU_EV_MODEL_WALK_STEPS_S2,
+    UMMU_PMU_STEPS_MAPT = UMMU_PMU_EV_MODEL_WALK_STEPS_MAPT,
+    UMMU_PMU_STALL = UMMU_PMU_EV_MODEL_STALL_NUM,
+    UMMU_PMU_CFGI = UMMU_PMU_EV_MODEL_CFGI_NUM,
+    UMMU_PMU_TLBI = UMMU_PMU_EV_MODEL_TLBI_NUM,
+    UMMU_PMU_PLBI = UMMU_PMU_EV_MODEL_PLBI_NUM,
+    UMMU_PMU_BYTES_READ = UMMU_PMU_EV_MODEL_BYTES_READ,
+    UMMU_PMU_BYTES_WRITTEN = UMMU_PMU_EV_MODEL_BYTES_WRITTEN,
+    UMMU_PMU_FAULT = UMMU_PMU_EV_MODEL_FAULT_NUM,   /* + code of a fault */
+    UMMU_PMU_FAULTS = 0x20,
 };
 
 void ummu_pmu_add(UmmuState *s, unsigned event, uint32_t tag, uint32_t tid,
@@ -546,6 +558,16 @@ static inline void ummu_pmu_count(UmmuState *s, unsigned event, uint32_t tag,
 {
     if (unlikely(s->pmu.active) && !s->probing) {
         ummu_pmu_add(s, event, tag, tid, cnt0, cnt1);
+    }
+}
+
+/* A fault, recorded or not: totals by code, and the counters that watch it. */
+static inline void ummu_count_fault(UmmuState *s, uint8_t code, uint32_t tag,
+                                    uint32_t tid)
+{
+    s->cnt.faults[code]++;
+    if (code < UMMU_PMU_FAULTS) {
+        ummu_pmu_count(s, UMMU_PMU_FAULT + code, tag, tid, 1, 0);
     }
 }
 

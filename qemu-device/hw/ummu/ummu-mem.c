@@ -136,6 +136,9 @@ void *ummu_ram_map(UmmuState *s, uint64_t pa, uint64_t *len, bool write)
 
     if (likely(w)) {
         *len = MIN(*len, w->last - pa + 1);
+        if (!write) {
+            fuzz_dma_read_cb(pa, *len, w->ram.mrs.mr);
+        }
         return (uint8_t *)w->ram.ptr + (pa - w->first);
     }
     if (write || !s->dma_as || !*len) {
@@ -222,18 +225,6 @@ static void ummu_read_entry(void *buf, const uint8_t *ptr, size_t len)
     }
 }
 
-/* A fuzzer fills memory when it is read; without one this is nothing. */
-static void ummu_fuzz_read(UmmuState *s, uint64_t addr, size_t len)
-{
-#ifdef CONFIG_FUZZ
-    UmmuRamWindow *w = ummu_ram_find(s, addr);
-
-    if (w) {
-        fuzz_dma_read_cb(addr, len, w->ram.mrs.mr);
-    }
-#endif
-}
-
 MemTxResult ummu_table_read(UmmuState *s, uint64_t addr, void *buf, size_t len,
                             UmmuFetchKind kind)
 {
@@ -241,7 +232,6 @@ MemTxResult ummu_table_read(UmmuState *s, uint64_t addr, void *buf, size_t len,
     uint8_t *ptr = failed ? NULL : ummu_ram_ptr(s, addr, len, false);
 
     if (likely(ptr)) {
-        ummu_fuzz_read(s, addr, len);
         ummu_read_entry(buf, ptr, len);
     } else {
         memset(buf, 0, len);

@@ -5,7 +5,9 @@
  *
  * Eight counter pairs in their own block behind the register frame.  Number
  * events count in CNT0; rate events count hits in CNT0 and all look-ups in
- * CNT1.  A filter compares TokenID and TECTE_TAG where the mask has ones.
+ * CNT1.  A filter compares TokenID and TECTE_TAG where the mask has ones.  Codes
+ * from 0xa0 on are the model's own: walk steps, bytes, stalls, invalidations,
+ * and faults by event code.
  */
 #include "qemu/osdep.h"
 #include "qemu/host-utils.h"

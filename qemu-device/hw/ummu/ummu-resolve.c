@@ -448,7 +448,7 @@ static UmmuStatus ummu_terminate(UmmuXlate *x)
             ummu_fill_event(x, &ev);
             ummu_event_record(s, &ev);
         } else {
-            s->cnt.faults[x->fault.event]++;
+            ummu_count_fault(s, x->fault.event, x->tag, x->req->tid);
             s->cnt.silent_faults++;
         }
         *(razwi ? &s->cnt.responses_razwi : &s->cnt.responses_fault) += 1;
@@ -491,10 +491,35 @@ static void ummu_disabled(UmmuState *s, const UmmuRequest *req, bool probe,
     res->len = req->len;
 }
 
-static bool ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
+/* What one request added to the totals, for counters that watch it. */
+static void ummu_count_work(const UmmuXlate *x, const UmmuCounters *before,
+                            const UmmuResult *res)
+{
+    UmmuState *s = x->s;
+    const struct {
+        unsigned event;
+        uint64_t n;
+    } work[] = {
+        { UMMU_PMU_STEPS_S1, s->cnt.s1_steps - before->s1_steps },
+        { UMMU_PMU_STEPS_S2, s->cnt.s2_steps - before->s2_steps },
+        { UMMU_PMU_STEPS_MAPT, s->cnt.mapt_steps - before->mapt_steps },
+        { UMMU_PMU_BYTES_READ,
+          x->req->access != UMMU_ACCESS_WRITE ? res->len : 0 },
+        { UMMU_PMU_BYTES_WRITTEN,
+          x->req->access != UMMU_ACCESS_READ ? res->len : 0 },
+    };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(work); i++) {
+        ummu_pmu_add(s, work[i].event, x->tag, x->req->tid, work[i].n, 0);
+    }
+}
+
+static void ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
                                  const UmmuRequest *req, bool probe,
                                  UmmuResult *res)
 {
+    bool watched = unlikely(s->pmu.active) && !probe;
+    UmmuCounters before QEMU_UNINITIALIZED;
     UmmuXlate x QEMU_UNINITIALIZED;
 
     /* Not cleared as a whole: the two copies are only storage. */
@@ -509,17 +534,17 @@ static bool ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
     };
     x.translating = false;
     x.probe = probe;
-
-    if (!ummu_decode(&x)) {
-        ummu_record(&x, res);
-        return false;
+    if (watched) {
+        before = s->cnt;
     }
-    if (!ummu_decide(&x, res)) {
+    if (ummu_decode(&x) && ummu_decide(&x, res)) {
+        res->status = UMMU_RES_OK;
+    } else {
         ummu_record(&x, res);
-        return false;
     }
-    res->status = UMMU_RES_OK;
-    return true;
+    if (watched) {
+        ummu_count_work(&x, &before, res);
+    }
 }
 
 static void ummu_count_ok(UmmuState *s, const UmmuRequest *req,

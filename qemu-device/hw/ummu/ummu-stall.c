@@ -212,6 +212,7 @@ bool ummu_stall_add(UmmuState *s, UmmuClient *c, uint32_t tag,
     st->waiting++;
     QTAILQ_INSERT_TAIL(&st->list, e, next);
     s->cnt.stalls++;
+    ummu_pmu_count(s, UMMU_PMU_STALL, tag, e->tid, 1, 0);
     trace_ummu_stall_add(ummu_id(s), e->stag, tag, e->tid, e->uba, event);
     if (timeout) {
         ummu_stall_rearm(st);
@@ -433,6 +434,8 @@ int ummu_stall_post_load(UmmuState *s)
         if (!ummu_stall_loaded_ok(st, e)) {
             return -EINVAL;
         }
+        /* The loader does not clear what the stream does not hold. */
+        e->client = NULL;
         st->slot[ummu_stag_slot(e->stag)] = e;
         st->used++;
         st->waiting += e->phase == STALL_WAITING;

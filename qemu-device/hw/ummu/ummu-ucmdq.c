@@ -105,6 +105,7 @@ static void uq_plbi(UmmuState *s, const UqContext *c,
                         FIELD_EX32(w[1], UCMD_W1, RANGE), &inv);
     }
     s->cnt.plbi++;
+    ummu_pmu_count(s, UMMU_PMU_PLBI, inv.tag_first, inv.tid, 1, 0);
     ummu_plb_invalidate(s, &inv);
 }
 
