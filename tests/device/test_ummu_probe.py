@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from core_helper import EVENTQ_EN, MAPT_EN, UMMU_EN, Core
+from ummulab.build.arch import guest_arch
+from ummulab.qtest.arch import arch_by_name
 from ummulab.qtest.errors import QtestError
 from ummulab.qtest.machine import QtestMachine
-from ummulab.qtest.process import find_qemu
+from ummulab.qtest.process import find_qemu, firmware_options
 from ummulab.spec import load
 
 DEVICES = ("ummu,id=ummu0",)
@@ -177,8 +179,10 @@ BAD_PROPERTIES = [
 def test_v23_impossible_properties_end_qemu_with_one_line(options: str, named: str, tmp_path: Path) -> None:
     import subprocess
 
+    arch = arch_by_name(guest_arch())
+    qemu = find_qemu(arch.name)
     done = subprocess.run(
-        [str(find_qemu("aarch64")), "-machine", "virt,gic-version=3", "-cpu", "max", "-accel", "qtest", "-nodefaults",
+        [str(qemu), *firmware_options(qemu), *arch.machine, "-accel", "qtest", "-nodefaults",
          "-display", "none", "-device", f"ummu,id=ummu0,{options}"],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip

@@ -22,8 +22,6 @@ TECTE, TCTE = SPEC.structures["TECTE"], SPEC.structures["TCTE"]
 ENABLE = 1 << 0 | 1 << 1 | 1 << 5  # UMMU_EN, EVENTQ_EN, MAPT_EN
 LOG2_TAGS, LOG2_TIDS = 2, 6
 VA, TID = 0x10000000, 1
-#: the machine's (empty) flash at address 0 can be read like RAM, and a damaged address may well point there
-FLASH_SIZE = 128 << 20
 _ACCESS = {Access.READ: "read", Access.WRITE: "write", Access.ATOMIC: "atomic"}
 _STATE_REGISTERS = (
     "CAP0",
@@ -269,11 +267,12 @@ class LiveMemory:
         self._base = machine.arch.ram_base
         self._view = machine.ram.map
         self._size = machine.ram_size
+        self._zeros = machine.arch.zeros
 
     def read(self, addr: int, length: int) -> bytes:
         """Exactly ``length`` bytes of RAM."""
         at = addr - self._base
-        if addr + length <= FLASH_SIZE:
+        if addr + length <= self._zeros:
             return bytes(length)
         if at < 0 or at + length > self._size:
             raise MemoryReadError(addr, length)

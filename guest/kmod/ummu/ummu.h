@@ -32,6 +32,7 @@
 #include <linux/bitfield.h>
 #include <linux/idr.h>
 #include <linux/interrupt.h>
+#include <linux/io.h>
 #include <linux/kref.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>

@@ -7,6 +7,7 @@
  */
 #include <linux/gfp.h>
 #include <linux/io.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/slab.h>

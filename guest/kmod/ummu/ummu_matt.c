@@ -34,14 +34,14 @@
 
 #define DESC_VALID	BIT_ULL(0)
 #define DESC_TABLE	BIT_ULL(1)	/* table, or page at the last level */
-#define DESC_USER	BIT_ULL(6)
+#define DESC_EL0	BIT_ULL(6)
 #define DESC_RDONLY	BIT_ULL(7)
 #define DESC_INNER_SH	(3ull << 8)
 #define DESC_AF		BIT_ULL(10)
 #define DESC_NG		BIT_ULL(11)
 #define DESC_XN		(3ull << 53)
 #define DESC_ADDR	GENMASK_ULL(47, 12)
-#define DESC_LEAF	(DESC_VALID | DESC_TABLE | DESC_USER | DESC_INNER_SH | DESC_AF | \
+#define DESC_LEAF	(DESC_VALID | DESC_TABLE | DESC_EL0 | DESC_INNER_SH | DESC_AF | \
 			 DESC_NG | DESC_XN)
 
 struct ummu_matt {

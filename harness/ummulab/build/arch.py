@@ -63,6 +63,8 @@ ARCHES = {
             ("seabios", "usr/share/seabios/bios-256k.bin"),
             ("qemu-system-data", "usr/share/qemu/pvh.bin"),
             ("qemu-system-data", "usr/share/qemu/linuxboot_dma.bin"),
+            ("qemu-system-data", "usr/share/qemu/kvmvapic.bin"),
+            ("qemu-system-data", "usr/share/qemu/qboot.rom"),
         ),
     ),
 }

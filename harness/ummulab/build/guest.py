@@ -73,6 +73,7 @@ def _make(
         *tree.make,
         f"CC={kernel.arch.cross}gcc",
         f"AR={kernel.arch.cross}ar",
+        "KCFLAGS=-Werror",  # a warning in a module is an error for us, not for who builds it elsewhere
         f"KSRC={tree.source}",
         f"KOUT={tree.output}",
         f"BUILD={output}",

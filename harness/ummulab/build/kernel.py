@@ -32,7 +32,12 @@ SOURCE_GIB = 1.9
 BUILD_GIB = 0.3
 DEBUG_BUILD_GIB = 1.0
 #: The same kernel must come out of the same inputs.
-STABLE_ENV = {"KBUILD_BUILD_TIMESTAMP": "@0", "KBUILD_BUILD_USER": "ummulab", "KBUILD_BUILD_HOST": "ummulab"}
+STABLE_ENV = {
+    "KBUILD_BUILD_TIMESTAMP": "@0",
+    "KBUILD_BUILD_USER": "ummulab",
+    "KBUILD_BUILD_HOST": "ummulab",
+    "KBUILD_BUILD_VERSION": "1",
+}
 _SET = re.compile(r"^(CONFIG_\w+)=(.*)$")
 _UNSET = re.compile(r"^# (CONFIG_\w+) is not set$")
 

@@ -158,7 +158,7 @@ def ensure(arch_name: str, fetcher: Fetcher, reporter: Reporter, *, variant: str
     firmware = {package: fetcher.get(package) for package, _ in arch.firmware}
     inputs = inputs_for(arch, source, files, variant)
     if firmware:
-        inputs.add("firmware", {name: got.identity for name, got in firmware.items()})
+        inputs.add("firmware", [arch.firmware, {name: got.identity for name, got in firmware.items()}])
 
     def build(target: Path) -> dict[str, str]:
         folder = source.folder(variant)

@@ -27,6 +27,9 @@ class Arch:
     mmio64: int
     #: an address where the machine has nothing at all
     hole: int
+    #: bytes from address 0 on that read as zeros and are not RAM (virt's empty flash); a damaged address may
+    #: well point there
+    zeros: int = 0
 
     def prepare(self, qtest: QtestClient) -> None:
         """What firmware does before configuration space is reachable."""
@@ -47,10 +50,15 @@ ARCHES = {
         mmio32=0x10000000,
         mmio64=0x8000000000,
         hole=0x3F800000000,
+        zeros=128 << 20,
     ),
     "x86_64": Arch(
         name="x86_64",
-        machine=("-machine", "q35", "-cpu", "max", "-vga", "none"),
+        # Slots are driven by their own registers, as on virt, not by ACPI.
+        machine=(
+            *("-machine", "q35", "-cpu", "max", "-vga", "none"),
+            *("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"),
+        ),
         ram_base=0,
         ram_usable=0x1000000,
         ecam=0xB0000000,

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from ummulab.build.arch import guest_arch
 from ummulab.qtest.arch import Arch, arch_by_name
 from ummulab.qtest.errors import QtestError, QtestTimeout
 from ummulab.qtest.pci import PciBus, PciFunction
-from ummulab.qtest.process import QemuProcess, SharedRam, find_qemu
+from ummulab.qtest.process import QemuProcess, SharedRam, find_qemu, firmware_options
 from ummulab.qtest.protocol import QtestClient
 from ummulab.qtest.qmp import QmpClient
 
@@ -31,14 +32,14 @@ class QtestMachine:
         self,
         devices: Sequence[str] = DEFAULT_DEVICES,
         *,
-        arch: str = "aarch64",
+        arch: str | None = None,
         qemu: Path | None = None,
         ram_size: int = DEFAULT_RAM,
         extra: Sequence[str] = (),
     ) -> None:
-        self.arch: Arch = arch_by_name(arch)
+        self.arch: Arch = arch_by_name(arch or guest_arch())
         self.devices = tuple(devices)
-        self._qemu = qemu or find_qemu(arch)
+        self._qemu = qemu or find_qemu(self.arch.name)
         self._extra = tuple(extra)
         self.ram_size = ram_size
         self.ram = SharedRam(ram_size)
@@ -60,6 +61,7 @@ class QtestMachine:
     def _start(self, extra: Sequence[str] = ()) -> QemuProcess:
         argv = [
             str(self._qemu),
+            *firmware_options(self._qemu),
             *self.arch.machine,
             "-accel",
             "qtest",

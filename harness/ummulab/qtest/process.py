@@ -145,3 +145,9 @@ def find_qemu(arch: str) -> Path:
 
     asan = os.environ.get("UMMULAB_QEMU_ASAN", "0") not in ("", "0")
     return Path(ensure_qemu(arch, variant="asan" if asan else ""))
+
+
+def firmware_options(qemu: Path) -> list[str]:
+    """Where a QEMU of ours has its firmware; q35 does not start without."""
+    share = qemu.parent / "share"
+    return ["-L", str(share)] if share.is_dir() else []
