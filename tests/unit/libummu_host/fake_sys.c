@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -125,11 +126,25 @@ static int fake_open(void)
 	return dup(0);
 }
 
+/* One line a call, for what happens after the last line of a program. */
+static void write_trace(void)
+{
+	const char *name = getenv("FAKE_TRACE");
+	FILE *file = name ? fopen(name, "w") : NULL;
+
+	if (!file)
+		return;
+	for (uint32_t i = 0; i < fake.calls && i < CALLS_MAX; i++)
+		fprintf(file, "%u %u %u\n", fake.call[i].kind, fake.call[i].what, fake.call[i].tid);
+	fclose(file);
+}
+
 static void fake_close(int fd)
 {
 	record(CALL_CLOSE);
 	fake.open_fds--;
 	close(fd);
+	write_trace();
 }
 
 static int alloc_tid(struct ummu_tid_info *info)
@@ -295,7 +310,7 @@ static void serve(int i, char *at)
 	uint16_t sq = (uint16_t)((PAGE << fake.pcmdq_order) / 16), cq = (uint16_t)((PAGE << fake.pcplq_order) / 4);
 	uint16_t pi = page[0] & (2 * sq - 1), ci = page[2] & (2 * sq - 1), cpi = page[4];
 
-	atomic_thread_fence(memory_order_seq_cst);
+	__sync_synchronize();
 	while (ci != pi) {
 		const uint32_t *cmd = ring[ci & (sq - 1)];
 		struct call *c = record(CALL_QUEUE);
@@ -310,7 +325,7 @@ static void serve(int i, char *at)
 			/* A completion names the index of its command, with the wrap bit. */
 			cpl[cpi & (cq - 1)] = status | (uint32_t)ci << 16;
 			cpi = (cpi + 1) & (uint16_t)(2 * cq - 1);
-			atomic_thread_fence(memory_order_seq_cst);
+			__sync_synchronize();
 			page[4] = cpi;
 		}
 		ci = (ci + 1) & (uint16_t)(2 * sq - 1);

@@ -86,7 +86,9 @@ def build(folder: Path) -> Path:
     ]
     if SANITIZE:
         argv += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer"]
-        argv += ["-fsanitize=undefined", "-fno-sanitize-recover=all"] if SANITIZE == "address" else []
+        # GCC does not model the stand-alone barriers before doorbells; the locks are what this run looks at.
+        undefined = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+        argv += undefined if SANITIZE == "address" else ["-Wno-tsan"]
     argv += [f"-I{LIBRARY / 'include'}", f"-I{LIBRARY / 'src'}", *map(str, sources), str(HERE / "fake_sys.c")]
     argv += ["-Wl,--wrap=free", "-o", str(path), "-lpthread"]
     subprocess.run(argv, check=True, timeout=300)
