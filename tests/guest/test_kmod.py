@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ummu.ko: the rules of /dev/ummu/tid by kselftest programs, with every choice of the module's parameters."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from ummulab.pytest_plugin.lab import VmFactory
+from ummulab.vm import Vm
+from ummulab.vm.tap import parse_tap
+
+PROGRAMS = "/usr/libexec/ummulab"
+MODULES = "/usr/lib/ummulab/modules"
+SHARED = pytest.mark.needs("shared_translation")
+
+#: The module's parameters, alone and in the combinations that take other paths.
+PARAMETERS = [
+    pytest.param("", id="default"),
+    pytest.param("matt=shared kcmd_plbi=1", marks=SHARED, id="shared-ioctl"),
+    pytest.param("matt=shared kcmd_plbi=0", marks=SHARED, id="shared-queues"),
+    pytest.param("matt=separated kcmd_plbi=0", id="separated-queues"),
+    pytest.param("matt=separated kcmd_plbi=1 mapt_base_size=16K", id="separated-ioctl-16K"),
+    pytest.param("mapt_base_size=2M", id="2M"),
+]
+
+
+def reload(vm: Vm, parameters: str) -> Vm:
+    """Load both modules again, the first with parameters."""
+    vm.run("rmmod ummu_accel && rmmod ummu", check=True)
+    vm.run(f"insmod {MODULES}/ummu.ko {parameters} && insmod {MODULES}/ummu_accel.ko", check=True)
+    return vm
+
+
+def leftovers(vm: Vm) -> dict[str, int]:
+    """What must be the same before and after: TIDs in sysfs, and memory in pages (roughly, after dropping caches)."""
+    vm.run("echo 3 >/proc/sys/vm/drop_caches")
+    tids = vm.run("find /sys/devices -name 'ummu_vdev*' 2>/dev/null | wc -l", check=True).text
+    return {"tids": int(tids)}
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_abi_program(vm: Vm, parameters: str) -> None:
+    reload(vm, parameters)
+    before = leftovers(vm)
+    result = vm.run([f"{PROGRAMS}/ummu_abi_test"], 120)
+    report = parse_tap(result.text)
+    assert report.problems == ()
+    assert [line.name for line in report.failed] == []
+    assert len(report.lines) > 60
+    assert result.status == 0
+    assert leftovers(vm) == before
+    assert vm.kernel_reports == []
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_demo_in_both_translations(vm: Vm, parameters: str) -> None:
+    reload(vm, parameters)
+    assert "zero-copy: ok" in vm.run(["ummu-demo", "zero-copy"], check=True).text
+    vm.run("head -c 3000000 /dev/urandom >/tmp/f", check=True)
+    vm.run("ummu-demo crc --verify /tmp/f", 60, check=True)
+    assert vm.kernel_reports == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ("matt=separated", "own page tables"),
+        pytest.param("matt=shared", "shared page tables", marks=SHARED),
+        ("kcmd_plbi=0", "user queues"),
+    ],
+)
+def test_the_log_says_what_was_chosen(vm: Vm, parameters: str, words: str) -> None:
+    reload(vm, parameters)
+    lines = [line for line in vm.kernel_log.text().splitlines() if re.search(r"ummu .*: UMMU \d+:", line)]
+    assert words in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "parameters", ["matt=nonsense", "mapt_base_size=17K", "mapt_base_size=0", "kcmd_plbi=7"]
+)
+def test_wrong_parameters_do_no_harm(vm: Vm, parameters: str) -> None:
+    """Refused, or replaced by the default as the original does; never a fault."""
+    vm.run("rmmod ummu_accel && rmmod ummu", check=True)
+    result = vm.run(f"insmod {MODULES}/ummu.ko {parameters}")
+    if result.status == 0:
+        vm.run(f"insmod {MODULES}/ummu_accel.ko && ummu-demo zero-copy", check=True)
+    assert vm.kernel_reports == []
+
+
+def test_modules_load_again_and_again(vm: Vm) -> None:
+    for _ in range(5):
+        reload(vm, "")
+    assert "zero-copy: ok" in vm.run(["ummu-demo", "zero-copy"], check=True).text
+
+
+def test_module_in_use_stays(vm: Vm) -> None:
+    vm.run("(sleep 1000 </dev/null | ummu-demo hold) >/tmp/out 2>&1 &")
+    vm.run(
+        "for i in `seq 100`; do grep -q holding /tmp/out && break; sleep 0.05; done; grep holding /tmp/out",
+        check=True,
+    )
+    assert vm.run("rmmod ummu").status != 0
+    vm.run("kill -9 `pidof ummu-demo`; sleep 0.2", check=True)
+    reload(vm, "")
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS[:2] + PARAMETERS[3:4])
+def test_v08_killed_processes_leave_nothing(vm: Vm, parameters: str) -> None:
+    reload(vm, parameters)
+    before = leftovers(vm)
+    for delay in (0, 0.005, 0.02, 0.05, 0.1):
+        vm.run(
+            f"for i in 1 2 3 4; do ummu-demo zero-copy >/dev/null 2>&1 & done; sleep {delay}; killall -9 ummu-demo; wait"
+        )
+    assert leftovers(vm) == before
+    assert "zero-copy: ok" in vm.run(["ummu-demo", "zero-copy"], check=True).text
+    assert vm.kernel_reports == []
+
+
+def test_many_processes_at_once(vm_factory: VmFactory) -> None:
+    vm = vm_factory(cpus=2)
+    script = "for i in `seq 12`; do ummu-demo zero-copy >/tmp/o$i 2>&1 & done; wait; grep -l 'zero-copy: ok' /tmp/o* | wc -l"
+    assert vm.run(script, 120, check=True).text.strip() == "12"
+    assert vm.kernel_reports == []
+
+
+def test_unbind_and_bind_the_devices(vm: Vm) -> None:
+    script = (
+        "for d in ummu_accel ummu; do cd /sys/bus/pci/drivers/$d; ls -d 0000:* >/tmp/$d; cat /tmp/$d >unbind; done; "
+        "ummu-demo zero-copy 2>&1; "
+        "for d in ummu ummu_accel; do cat /tmp/$d >/sys/bus/pci/drivers/$d/bind; done; ummu-demo zero-copy"
+    )
+    result = vm.run(script, 60)
+    assert "zero-copy: ok" in result.text, result.text + result.stderr.decode()
+    assert vm.kernel_reports == []
