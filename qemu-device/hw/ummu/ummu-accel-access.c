@@ -99,6 +99,7 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
         .access = access,
         .uba = op->va + offset,
         .len = len,
+        .follow = op->follow,
     };
     UmmuResult res = { 0 };
 

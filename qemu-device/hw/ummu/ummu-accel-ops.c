@@ -192,6 +192,7 @@ static AccelStep accel_step_copy(AccelQueue *q, AccelJob *job)
         if (reach != ACCEL_REACH_OK) {
             return accel_stopped(reach);
         }
+        to.follow = len - src.len;
         reach = accel_reach(q, &to, job->pos, src.len, UMMU_ACCESS_WRITE, &dst);
         if (reach != ACCEL_REACH_OK) {
             accel_release(q, &src, 0);

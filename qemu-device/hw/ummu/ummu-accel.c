@@ -30,7 +30,8 @@
 
 const char *accel_id(AccelState *s)
 {
-    return DEVICE(s)->id ? DEVICE(s)->id : TYPE_UMMU_ACCEL;
+    /* For trace lines on the fast path: no cast that is checked at run time. */
+    return s->parent_obj.qdev.id ? s->parent_obj.qdev.id : TYPE_UMMU_ACCEL;
 }
 
 void accel_guest_error(AccelState *s, const char *fmt, ...)

@@ -71,6 +71,7 @@ typedef enum AccelPhase {
 
 typedef struct AccelOperand {
     uint64_t va;
+    uint64_t follow;               /* bytes that will be asked for next (hint) */
     uint32_t tid, token;
     bool token_valid, wire;
     uint8_t number;

@@ -119,42 +119,61 @@ static void ummu_chain_link(UmmuAssoc *a, UmmuLine *l, unsigned c, uint32_t key)
     *head = l->index;
 }
 
-void ummu_assoc_remove(UmmuAssoc *a, UmmuLine *l)
+/* Line to hold a key: the same one, a free one, or the set's next victim. */
+static UmmuLine *ummu_assoc_place(UmmuAssoc *a, uint64_t k0, uint64_t k1)
 {
-    unsigned class = extract64(l->k0, UMMU_KEY_CLASS_SHIFT, 6);
+    uint32_t set = ummu_key_set(k0, k1) & a->set_mask;
+    UmmuLine *l, *free_line = NULL;
 
-    for (unsigned c = 0; c < UMMU_CHAINS; c++) {
-        ummu_chain_unlink(a, l, c);
+    for (uint32_t i = 0; i < a->ways; i++) {
+        l = ummu_line(a, set * a->ways + i);
+        if (ummu_line_is(l, k0, k1)) {
+            return l;
+        }
+        if (!free_line && l->k0 == UMMU_KEY_FREE) {
+            free_line = l;
+        }
     }
-    l->k0 = UMMU_KEY_FREE;
+    if (free_line) {
+        return free_line;
+    }
+    l = ummu_line(a, set * a->ways + a->victim[set]);
+    a->victim[set] = a->victim[set] + 1u < a->ways ? a->victim[set] + 1 : 0;
+    return l;
+}
+
+static void ummu_class_add(UmmuAssoc *a, uint64_t k0)
+{
+    unsigned class = extract64(k0, UMMU_KEY_CLASS_SHIFT, 6);
+
+    a->used++;
+    a->class_used[class]++;
+    a->class_mask |= 1ull << class;
+}
+
+static void ummu_class_sub(UmmuAssoc *a, uint64_t k0)
+{
+    unsigned class = extract64(k0, UMMU_KEY_CLASS_SHIFT, 6);
+
     a->used--;
     if (--a->class_used[class] == 0) {
         a->class_mask &= ~(1ull << class);
     }
 }
 
-/* Line to hold a key: the same one, a free one, or the set's next victim. */
-static UmmuLine *ummu_assoc_place(UmmuAssoc *a, uint64_t k0, uint64_t k1,
-                                  uint64_t *evictions)
+void ummu_assoc_remove(UmmuAssoc *a, UmmuLine *l)
 {
-    uint32_t set = ummu_key_set(k0, k1) & a->set_mask;
-    UmmuLine *l = ummu_assoc_find(a, a->stride, k0, k1);
+    for (unsigned c = 0; c < UMMU_CHAINS; c++) {
+        ummu_chain_unlink(a, l, c);
+    }
+    ummu_class_sub(a, l->k0);
+    l->k0 = UMMU_KEY_FREE;
+}
 
-    if (l) {
-        ummu_assoc_remove(a, l);
-        return l;
-    }
-    for (uint32_t i = 0; i < a->ways; i++) {
-        l = ummu_line(a, set * a->ways + i);
-        if (l->k0 == UMMU_KEY_FREE) {
-            return l;
-        }
-    }
-    l = ummu_line(a, set * a->ways + a->victim[set]);
-    a->victim[set] = a->victim[set] + 1u < a->ways ? a->victim[set] + 1 : 0;
-    ummu_assoc_remove(a, l);
-    (*evictions)++;
-    return l;
+/* The part of k0 that decides about chains: TID, tag, ASID. */
+static bool ummu_same_chains(uint64_t a, uint64_t b)
+{
+    return !extract64(a ^ b, 0, UMMU_KEY_EL2);
 }
 
 /* NULL when the cache is off. */
@@ -162,20 +181,29 @@ static void *ummu_assoc_insert(UmmuAssoc *a, uint64_t k0, uint64_t k1,
                                uint32_t tid, uint32_t space, uint64_t *inserts,
                                uint64_t *evictions)
 {
-    unsigned class = extract64(k0, UMMU_KEY_CLASS_SHIFT, 6);
+    bool linked = false;
     UmmuLine *l;
 
     if (!a->count) {
         return NULL;
     }
-    l = ummu_assoc_place(a, k0, k1, evictions);
+    l = ummu_assoc_place(a, k0, k1);
+    if (l->k0 != UMMU_KEY_FREE) {
+        *evictions += !ummu_line_is(l, k0, k1);
+        linked = ummu_same_chains(l->k0, k0);
+        if (linked) {
+            ummu_class_sub(a, l->k0);
+        } else {
+            ummu_assoc_remove(a, l);
+        }
+    }
     l->k0 = k0;
     l->k1 = k1;
-    ummu_chain_link(a, l, CHAIN_TID, tid);
-    ummu_chain_link(a, l, CHAIN_SPACE, space);
-    a->used++;
-    a->class_used[class]++;
-    a->class_mask |= 1ull << class;
+    if (!linked) {
+        ummu_chain_link(a, l, CHAIN_TID, tid);
+        ummu_chain_link(a, l, CHAIN_SPACE, space);
+    }
+    ummu_class_add(a, k0);
     (*inserts)++;
     return l;
 }

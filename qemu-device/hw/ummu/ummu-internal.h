@@ -233,7 +233,7 @@ typedef struct UmmuInject {
 /* Outcome of the last benchmark-request (ummu-bench.c). */
 typedef struct UmmuBenchResult {
     uint64_t lookups, ok;          /* made, and allowed */
-    uint64_t ns;                   /* host time of all of them */
+    uint64_t ns;                   /* CPU time of all of them */
 } UmmuBenchResult;
 
 /* Arguments of the introspection properties (ummu-debug.c). */

@@ -235,6 +235,33 @@ static bool ummu_canonical(uint64_t ia, unsigned bits, bool s1)
     return upper == 0 || (s1 && upper == UINT64_MAX >> bits);
 }
 
+/*
+ * A request that goes on behind a page will need the next ones: keep those that
+ * one read of the table gives.  Not with an armed injection, which counts reads.
+ */
+static void ummu_cache_ahead(UmmuXlate *x, uint64_t low, unsigned bits,
+                             const UmmuLeaf *leaf)
+{
+    uint64_t page = 1ull << leaf->shift, first = low & ~(page - 1);
+    uint64_t done = low - extract64(x->req->uba, 0, bits) + (page - low % page);
+    uint64_t want = x->req->len + x->req->follow;
+    uint64_t more = want > done ? (want - done - 1) / page + 1 : 0;
+    UmmuLeaf leaves[UMMU_WALK_AHEAD] QEMU_UNINITIALIZED;
+    unsigned n;
+
+    if (!leaf->desc_pa || !more || x->s->inject.table_error_nth ||
+        !x->s->cfg.tlb_entries) {
+        return;
+    }
+    /* A start table may end before its line of descriptors does. */
+    more = MIN(more, ((1ull << bits) - first) / page - 1);
+    n = ummu_walk_ahead(x->s, x->tc, leaf, MIN(more, UMMU_WALK_AHEAD), leaves);
+    for (unsigned i = 0; i < n; i++) {
+        ummu_tlb_insert(x->s, &x->space, x->te, first + (i + 1) * page, bits,
+                        &leaves[i]);
+    }
+}
+
 /* @pa of @ia and how many bytes from there the same leaf covers. */
 static bool ummu_matt_piece(UmmuXlate *x, uint64_t ia, uint64_t *pa,
                             uint64_t *len)
@@ -242,8 +269,8 @@ static bool ummu_matt_piece(UmmuXlate *x, uint64_t ia, uint64_t *pa,
     UmmuState *s = x->s;
     bool s1 = ummu_walks_s1(x);
     unsigned bits = s1 ? x->tc->s1.insize : x->te->s2.insize;
+    UmmuLeaf leaf QEMU_UNINITIALIZED;
     UmmuTlbLine *l = NULL;
-    UmmuLeaf leaf;
     uint64_t low, off;
 
     if (!s1 && !x->te->has_s2) {
@@ -274,6 +301,9 @@ static bool ummu_matt_piece(UmmuXlate *x, uint64_t ia, uint64_t *pa,
     }
     if (ummu_may_cache_leaf(x)) {
         ummu_tlb_insert(s, &x->space, x->te, low, bits, &leaf);
+        if (s1 && !x->te->has_s2) {
+            ummu_cache_ahead(x, low, bits, &leaf);
+        }
     }
     *pa = leaf.pa;
     *len = (1ull << leaf.shift) - extract64(low, 0, leaf.shift);

@@ -249,6 +249,7 @@ static void ummu_leaf_fill(const UmmuStage *w, uint64_t desc, unsigned level,
 
     leaf->pa = deposit64(extract64(desc, 0, DESC_ADDR_BITS), 0, shift, w->ia);
     leaf->shift = shift;
+    leaf->desc_pa = 0;
 }
 
 /*
@@ -264,7 +265,7 @@ static void ummu_leaf_contiguous(const UmmuStage *w, uint64_t pa, uint64_t desc,
     uint64_t group[1 << CONT_LOG2_MAX] QEMU_UNINITIALIZED;
     uint64_t first = desc - (extract64(w->ia, shift, log2) << shift);
 
-    if (!(desc & DESC_CONT) || shift + log2 > cfg->insize ||
+    if (shift + log2 > cfg->insize ||
         extract64(leaf->pa ^ w->ia, 0, shift + log2) ||
         ummu_table_read(w->s, pa & ~((8ull << log2) - 1), group, 8 << log2,
                         w->stage2 ? UMMU_FETCH_MATT_S2 :
@@ -294,7 +295,12 @@ static bool ummu_leaf_finish(const UmmuStage *w, uint64_t addr, uint64_t pa,
         return false;
     }
     if (desc == desc_new) {
-        ummu_leaf_contiguous(w, pa, desc, level, leaf);
+        if (desc & DESC_CONT) {
+            ummu_leaf_contiguous(w, pa, desc, level, leaf);
+        } else if (level == 3) {
+            leaf->desc_pa = pa;
+            leaf->hier = hier;
+        }
         *again = false;
         return true;
     }
@@ -352,6 +358,35 @@ static bool ummu_stage_walk(const UmmuStage *w, UmmuLeaf *leaf, UmmuFault *f)
         }
     }
     return ummu_walk_abort(w, f, 0, false);
+}
+
+unsigned ummu_walk_ahead(UmmuState *s, const UmmuTcte *tc, const UmmuLeaf *leaf,
+                         unsigned max, UmmuLeaf leaves[UMMU_WALK_AHEAD])
+{
+    const UmmuStageCfg *cfg = &tc->s1;
+    unsigned room = (64 - leaf->desc_pa % 64) / 8 - 1, n;
+    uint64_t raw[UMMU_WALK_AHEAD] QEMU_UNINITIALIZED;
+
+    max = MIN(max, room);
+    if (!max || ummu_table_read(s, leaf->desc_pa + 8, raw, max * 8,
+                                UMMU_FETCH_MATT_S1) != MEMTX_OK) {
+        return 0;
+    }
+    s->cnt.s1_steps++;
+    for (n = 0; n < max; n++) {
+        uint64_t desc = ummu_desc_cpu(cfg, raw[n]);
+        uint64_t pa = extract64(desc, 0, DESC_ADDR_BITS) &
+                      ~((1ull << cfg->gran) - 1);
+
+        if ((desc & (DESC_VALID | DESC_TABLE | DESC_AF | DESC_CONT)) !=
+            (DESC_VALID | DESC_TABLE | DESC_AF) || pa >> cfg->outsize) {
+            break;
+        }
+        leaves[n].pa = pa;
+        leaves[n].attr = ummu_attr_s1(cfg, desc, leaf->hier);
+        leaves[n].shift = leaves[n].s1_shift = cfg->gran;
+    }
+    return n;
 }
 
 /* ---- stage 2 --------------------------------------------------------------- */

@@ -93,6 +93,7 @@ enum {
 
 typedef struct UmmuLeaf {
     uint64_t pa;                /* of the address that was walked */
+    uint64_t desc_pa, hier;     /* stage 1 page: its descriptor, bits above it */
     uint16_t attr;              /* UMMU_ATTR_* of all stages */
     uint8_t shift;              /* log2 of the extent the leaf is valid for */
     uint8_t s1_shift;           /* extent of the stage 1 leaf alone */
@@ -182,6 +183,14 @@ bool ummu_tcte_legal(const UmmuState *s, const UmmuTecte *te,
 unsigned ummu_s1_start_level(unsigned gran, unsigned insize);
 bool ummu_walk(UmmuState *s, const UmmuTecte *te, const UmmuTcte *tc,
                uint64_t ia, const UmmuNeed *need, UmmuLeaf *leaf, UmmuFault *f);
+/*
+ * The pages behind a page that was just walked, as far as their descriptors lie
+ * in the same 64 bytes: at most @max.  Returns how many of @leaves are filled,
+ * all of them valid and accessed before; rights are judged on use.
+ */
+#define UMMU_WALK_AHEAD 7
+unsigned ummu_walk_ahead(UmmuState *s, const UmmuTcte *tc, const UmmuLeaf *leaf,
+                         unsigned max, UmmuLeaf leaves[UMMU_WALK_AHEAD]);
 bool ummu_table_s2(UmmuState *s, const UmmuTecte *te, uint64_t ipa, uint8_t cls,
                    uint64_t *pa, UmmuFault *f);
 

@@ -43,6 +43,7 @@ typedef struct UmmuRequest {
     UmmuAccess access;
     uint64_t uba;
     uint64_t len;              /* bytes; 0 needs no permission check */
+    uint64_t follow;           /* hint: bytes behind len that come next */
 } UmmuRequest;
 
 typedef struct UmmuResult {
