@@ -177,31 +177,29 @@ static void accel_copy_forward(uint8_t *dst, const uint8_t *src, uint64_t len)
 
 static AccelStep accel_step_copy(AccelQueue *q, AccelJob *job)
 {
-    AccelOperand from = accel_operand(job, 0), to = accel_operand(job, 1);
+    AccelStream src QEMU_UNINITIALIZED, dst QEMU_UNINITIALIZED;
     AccelState *s = q->s;
 
+    accel_stream_init(&src, accel_operand(job, 0), UMMU_ACCESS_READ);
+    accel_stream_init(&dst, accel_operand(job, 1), UMMU_ACCESS_WRITE);
     while (!accel_at_end(job)) {
         uint64_t len = accel_slice(s, job);
-        AccelPiece src, dst;
         AccelReach reach;
 
         if (!len) {
             return ACCEL_STEP_MORE;
         }
-        reach = accel_reach(q, &from, job->pos, len, UMMU_ACCESS_READ, &src);
+        reach = accel_stream_reach(q, &src, job->pos, len);
+        if (reach == ACCEL_REACH_OK) {
+            reach = accel_stream_reach(q, &dst, job->pos, len);
+        }
         if (reach != ACCEL_REACH_OK) {
             return accel_stopped(reach);
         }
-        to.follow = len - src.len;
-        reach = accel_reach(q, &to, job->pos, src.len, UMMU_ACCESS_WRITE, &dst);
-        if (reach != ACCEL_REACH_OK) {
-            accel_release(q, &src, 0);
-            return accel_stopped(reach);
-        }
-        len = dst.len;
-        accel_copy_forward(dst.host, src.host, len);
-        accel_release(q, &src, len);
-        accel_release(q, &dst, len);
+        len = MIN(len, MIN(src.cur.len, dst.cur.len));
+        accel_copy_forward(dst.cur.host, src.cur.host, len);
+        accel_stream_used(q, &src, len);
+        accel_stream_used(q, &dst, len);
         s->regs[R_ACCEL_BYTES_READ_NR] += len;
         s->regs[R_ACCEL_BYTES_WRITTEN_NR] += len;
         accel_advance(s, job, len);
