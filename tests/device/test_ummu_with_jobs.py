@@ -157,3 +157,17 @@ def test_v10_two_devices_one_tid() -> None:
         assert other.state()["STATE"] == 2 and other.state()["EVENT"] == 0x02
         bench.queue.enable(2, bind=(TID, CONTROL_TID))
         bench.control_works()
+
+
+@pytest.mark.parametrize(("source", "target"), [(0, 0), (3, 5), (0xFFF, 1), (8, 24)])
+def test_large_copy_is_exact(machine: QtestMachine, source: int, target: int) -> None:
+    """Large copies take another way through the host; unaligned ends, and not a byte more."""
+    bench = Bench(machine)
+    bench.grant(CANARY_VA, CANARY_SIZE, 3)
+    a, b, length = CANARY_VA + source, CANARY_VA + (4 << 20) + target, (3 << 20) + 7
+    before, expected = bench.read_va(b - 1, length + 2), bench.read_va(a, length)
+    done = bench.copy(Operand(a), Operand(b), length)
+    assert done.ok and done.bytes_done == length
+    after = bench.read_va(b - 1, length + 2)
+    assert after[1:-1] == expected
+    assert (after[0], after[-1]) == (before[0], before[-1])

@@ -84,8 +84,11 @@ static bool accel_map(AccelState *s, uint64_t pa, AccelPiece *piece)
     return piece->mapped;
 }
 
-AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
-                       uint64_t len, UmmuAccess access, AccelPiece *piece)
+/* @more: room for the parts behind @piece, NULL if they are not wanted. */
+static AccelReach accel_reach_parts(AccelQueue *q, const AccelOperand *op,
+                                    uint64_t offset, uint64_t len,
+                                    UmmuAccess access, AccelPiece *piece,
+                                    UmmuPieces *more)
 {
     AccelState *s = q->s;
     uint64_t steps = s->cfg.walk_step_ns ? accel_walk_steps(s) : 0;
@@ -99,12 +102,15 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
         .access = access,
         .uba = op->va + offset,
         .len = len,
-        .follow = op->follow,
     };
     UmmuResult res = { 0 };
 
     *piece = (AccelPiece) { .write = access != UMMU_ACCESS_READ };
-    ummu_translate(s->client, &req, &res);
+    if (more) {
+        ummu_translate_parts(s->client, &req, &res, more);
+    } else {
+        ummu_translate(s->client, &req, &res);
+    }
     s->cost_ns += s->cfg.link_latency_ns;
     if (s->cfg.walk_step_ns) {
         s->cost_ns += (accel_walk_steps(s) - steps) * s->cfg.walk_step_ns;
@@ -117,6 +123,9 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
         q->job.retries = 0;
         piece->len = MIN(res.len, len);
         if (accel_map(s, res.pa, piece)) {
+            if (more && piece->len < res.len) {
+                more->n = 0;    /* RAM ends inside: what follows is elsewhere */
+            }
             return ACCEL_REACH_OK;
         }
         accel_job_fail(&q->job, ACCEL_STATUS_BUS_ERROR, op->number, 0, req.uba);
@@ -147,6 +156,65 @@ void accel_release(AccelQueue *q, AccelPiece *piece, uint64_t done)
     piece->len = 0;
     piece->mapped = false;
 }
+
+AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
+                       uint64_t len, UmmuAccess access, AccelPiece *piece)
+{
+    return accel_reach_parts(q, op, offset, len, access, piece, NULL);
+}
+
+/* ---- streams -------------------------------------------------------------- */
+
+void accel_stream_init(AccelStream *st, AccelOperand op, UmmuAccess access)
+{
+    st->op = op;
+    st->access = access;
+    st->cur = (AccelPiece) { 0 };
+    st->next = 0;
+    st->more = (UmmuPieces) { .max = ACCEL_STREAM_PARTS, .piece = st->part };
+}
+
+AccelReach accel_stream_reach(AccelQueue *q, AccelStream *st, uint64_t offset,
+                              uint64_t len)
+{
+    UmmuPiece *part = &st->part[st->next];
+
+    if (st->cur.len) {
+        return ACCEL_REACH_OK;
+    }
+    if (st->next == st->more.n) {
+        st->next = st->more.n = 0;
+        return accel_reach_parts(q, &st->op, offset, len, st->access, &st->cur,
+                                 &st->more);
+    }
+    st->cur = (AccelPiece) {
+        .write = st->access != UMMU_ACCESS_READ, .len = part->len,
+    };
+    q->s->cost_ns += q->s->cfg.link_latency_ns;
+    if (!accel_map(q->s, part->pa, &st->cur)) {
+        st->cur.len = 0;
+        accel_job_fail(&q->job, ACCEL_STATUS_BUS_ERROR, st->op.number, 0,
+                       st->op.va + offset);
+        return ACCEL_REACH_FAIL;
+    }
+    /* RAM may end inside a part. */
+    part->pa += st->cur.len;
+    part->len -= st->cur.len;
+    st->next += !part->len;
+    return ACCEL_REACH_OK;
+}
+
+void accel_stream_used(AccelQueue *q, AccelStream *st, uint64_t len)
+{
+    if (st->cur.mapped && st->cur.write) {
+        ummu_ram_written(q->s->ummu, st->cur.pa, len);
+    }
+    st->cur.host += len;
+    st->cur.pa += len;
+    st->cur.len -= len;
+}
+
+/* ---- rings ---------------------------------------------------------------- */
 
 static AccelOperand accel_ring_operand(const AccelQueue *q, uint64_t va)
 {

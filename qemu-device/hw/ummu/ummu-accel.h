@@ -71,7 +71,6 @@ typedef enum AccelPhase {
 
 typedef struct AccelOperand {
     uint64_t va;
-    uint64_t follow;               /* bytes that will be asked for next (hint) */
     uint32_t tid, token;
     bool token_valid, wire;
     uint8_t number;
@@ -182,6 +181,18 @@ typedef struct AccelPiece {
     bool write, mapped;
 } AccelPiece;
 
+#define ACCEL_STREAM_PARTS 15
+
+/* An operand that is walked through from its start to its end. */
+typedef struct AccelStream {
+    AccelOperand op;
+    UmmuAccess access;
+    AccelPiece cur;                /* what is left of the part in use */
+    unsigned next;                 /* part behind it */
+    UmmuPieces more;
+    UmmuPiece part[ACCEL_STREAM_PARTS];
+} AccelStream;
+
 /* ---- ummu-accel.c ---- */
 const char *accel_id(AccelState *s);
 void accel_guest_error(AccelState *s, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
@@ -219,6 +230,15 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
                        uint64_t len, UmmuAccess access, AccelPiece *piece);
 /* Give a piece back; @done bytes of it were accessed. */
 void accel_release(AccelQueue *q, AccelPiece *piece, uint64_t done);
+/*
+ * Streams: one question to the UMMU for many pages.  Valid within one step only.
+ * _reach makes st->cur the bytes at @offset (at most @len), _used takes some of
+ * them.
+ */
+void accel_stream_init(AccelStream *st, AccelOperand op, UmmuAccess access);
+AccelReach accel_stream_reach(AccelQueue *q, AccelStream *st, uint64_t offset,
+                              uint64_t len);
+void accel_stream_used(AccelQueue *q, AccelStream *st, uint64_t len);
 AccelReach accel_ring_read(AccelQueue *q, uint64_t va, void *buf, uint64_t len);
 AccelReach accel_ring_write(AccelQueue *q, uint64_t va, const void *buf,
                             uint64_t len);

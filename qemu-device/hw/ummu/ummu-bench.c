@@ -92,7 +92,7 @@ static void bench_run(UmmuState *s, const UmmuRequest *first,
         req.tid = first->tid + pick(random, sw->tids);
         req.uba = first->uba + pick(random, sw->pages) * sw->stride;
         eid = eid + 1 < sw->eids ? eid + 1 : 0;
-        ummu_resolve(s, NULL, &req, false, &res);
+        ummu_resolve(s, NULL, &req, false, &res, NULL);
         ok += res.status == UMMU_RES_OK;
     }
     out->ns = cpu_time_ns() - start;

@@ -209,6 +209,31 @@ static inline UmmuPlbLine *ummu_plb_find(UmmuCaches *c, uint32_t tag,
     return NULL;
 }
 
+/* ---- one request (ummu-resolve.c, ummu-record.c) -------------------------- */
+
+/* Working state of one request. */
+typedef struct UmmuXlate {
+    UmmuState *s;
+    UmmuClient *c;
+    const UmmuRequest *req;
+    UmmuPieces *more;           /* NULL: one part is enough */
+    const UmmuTecte *te;
+    const UmmuTcte *tc;         /* NULL without a stage 1 */
+    UmmuTecte te_copy;          /* storage when the cache has no line */
+    UmmuTcte tc_copy;
+    UmmuTlbSpace space;
+    UmmuNeed need;
+    uint32_t tag;
+    bool translating;           /* refused by MATT: fault policy applies */
+    bool probe;
+    UmmuFault fault;
+} UmmuXlate;
+
+/* A refusal, x->fault: event or not, stall or not; fills @res. */
+void ummu_record(UmmuXlate *x, UmmuResult *res);
+
+/* ---- filling (ummu-cache.c) ------------------------------------------------ */
+
 void ummu_tecte_insert(UmmuState *s, uint32_t tag, const UmmuTecte *te);
 void ummu_tcte_insert(UmmuState *s, uint32_t tag, uint32_t tid,
                       const UmmuTcte *tc);

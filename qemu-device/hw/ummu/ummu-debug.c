@@ -325,7 +325,7 @@ static void ummu_set_translate(Object *obj, const char *text, Error **errp)
         error_setg(errp, "translate-request: the device is not realized");
         return;
     }
-    ummu_resolve(s, NULL, &req, true, &s->query.result);
+    ummu_resolve(s, NULL, &req, true, &s->query.result, NULL);
     s->query.valid = true;
 }
 

@@ -14,7 +14,7 @@
  *   ummu-eventq.c  events, errors, interrupts    ummu-pmu.c      counters
  *   ummu-kv.c      DstEID look-up                ummu-debug.c    introspection
  *   ummu-pci.c     bus wrapper                   ummu-vmstate.c  saved state
- *   ummu-bench.c   cost of look-ups
+ *   ummu-bench.c   cost of look-ups              ummu-record.c   refusals
  *
  * DOC: locking and order
  *
@@ -50,14 +50,6 @@
 #include "qobject/qdict.h"
 #include "ummu.h"
 #include "ummu-layout.h"
-
-/*
- * The build clears automatic variables; those of the translation path that are
- * storage only, or filled before use, are too large for that.
- */
-#ifndef QEMU_UNINITIALIZED
-#define QEMU_UNINITIALIZED __attribute__((uninitialized))
-#endif
 
 #define TYPE_UMMU_CORE "ummu-core"
 OBJECT_DECLARE_SIMPLE_TYPE(UmmuState, UMMU_CORE)
@@ -666,7 +658,7 @@ void ummu_cache_fill(UmmuState *s, uint32_t *cfg, uint32_t *tlb, uint32_t *plb);
  * ummu_translate() is this with probe = false.
  */
 void ummu_resolve(UmmuState *s, UmmuClient *c, const UmmuRequest *req,
-                  bool probe, UmmuResult *res);
+                  bool probe, UmmuResult *res, UmmuPieces *more);
 
 /*
  * Introspection: read the entry a request of (tag, tid) would use, past the

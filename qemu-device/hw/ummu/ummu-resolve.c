@@ -5,7 +5,7 @@
  *
  * Three steps with one function each: decode (entity, context, effective
  * attributes), decide (permission table, then page tables), record (event,
- * stall, answer).  Order of results: configuration, E_bit of the context, MAPT,
+ * stall, answer; ummu-record.c).  Order of results: configuration, E_bit of the context, MAPT,
  * MATT.  A MAPT refusal must win over a page fault, or a forbidden request of a
  * stall-capable context would be paged in.
  *
@@ -18,23 +18,6 @@
 #include "trace.h"
 
 #define UMMU_MERGE_MAX  64      /* pieces (nodes and leaves) per answer */
-
-/* Working state of one request. */
-typedef struct UmmuXlate {
-    UmmuState *s;
-    UmmuClient *c;
-    const UmmuRequest *req;
-    const UmmuTecte *te;
-    const UmmuTcte *tc;         /* NULL without a stage 1 */
-    UmmuTecte te_copy;          /* storage when the cache has no line */
-    UmmuTcte tc_copy;
-    UmmuTlbSpace space;
-    UmmuNeed need;
-    uint32_t tag;
-    bool translating;           /* refused by MATT: fault policy applies */
-    bool probe;
-    UmmuFault fault;
-} UmmuXlate;
 
 /* ---- decode: entity and context ---------------------------------------------------- */
 
@@ -244,7 +227,7 @@ static void ummu_cache_ahead(UmmuXlate *x, uint64_t low, unsigned bits,
 {
     uint64_t page = 1ull << leaf->shift, first = low & ~(page - 1);
     uint64_t done = low - extract64(x->req->uba, 0, bits) + (page - low % page);
-    uint64_t want = x->req->len + x->req->follow;
+    uint64_t want = x->req->len;
     uint64_t more = want > done ? (want - done - 1) / page + 1 : 0;
     UmmuLeaf leaves[UMMU_WALK_AHEAD] QEMU_UNINITIALIZED;
     unsigned n;
@@ -317,19 +300,37 @@ static uint64_t ummu_mapt_extent(uint64_t uba, uint64_t last)
     return last - extract64(uba, 0, UMMU_MAPT_ADDR_BITS) + 1;
 }
 
+/* A leaf behind the answer: part of it, a part of its own, or no more room. */
+static bool ummu_add_part(UmmuXlate *x, UmmuResult *res, uint64_t pa,
+                          uint64_t len)
+{
+    UmmuPieces *more = x->more;
+    UmmuPiece *last = more && more->n ? &more->piece[more->n - 1] : NULL;
+
+    if (last ? pa == last->pa + last->len : pa == res->pa + res->len) {
+        *(last ? &last->len : &res->len) += len;
+        return true;
+    }
+    if (!more || more->n == more->max) {
+        return false;
+    }
+    more->piece[more->n++] = (UmmuPiece) { .pa = pa, .len = len };
+    return true;
+}
+
 /*
  * Grow the answer over following nodes and leaves.  Look-ahead only: what
  * refuses ends the prefix.  Not with an armed injection, which has to hit a
  * request and not a guess.
  */
-static uint64_t ummu_merge(UmmuXlate *x, uint64_t pa, uint64_t mapt_len,
-                           uint64_t matt_len, uint64_t len)
+static void ummu_merge(UmmuXlate *x, uint64_t mapt_len, uint64_t len,
+                       UmmuResult *res)
 {
-    uint64_t total = MIN(MIN(mapt_len, matt_len), len);
+    uint64_t total = res->len, pa = 0, piece = 0, last;
 
     for (unsigned i = 0; i < UMMU_MERGE_MAX && total < len &&
          !x->s->inject.table_error_nth; i++) {
-        uint64_t next = x->req->uba + total, last, piece_pa, piece;
+        uint64_t next = x->req->uba + total, part;
 
         if (total == mapt_len) {
             if (!extract64(next, 0, UMMU_MAPT_ADDR_BITS) ||
@@ -339,16 +340,17 @@ static uint64_t ummu_merge(UmmuXlate *x, uint64_t pa, uint64_t mapt_len,
             }
             mapt_len += ummu_mapt_extent(next, last);
         }
-        if (total == matt_len) {
-            if (!ummu_matt_piece(x, next, &piece_pa, &piece) ||
-                piece_pa != pa + total) {
-                break;
-            }
-            matt_len += piece;
+        if (!piece && !ummu_matt_piece(x, next, &pa, &piece)) {
+            break;
         }
-        total = MIN(MIN(mapt_len, matt_len), len);
+        part = MIN(MIN(piece, mapt_len - total), len - total);
+        if (!ummu_add_part(x, res, pa, part)) {
+            break;
+        }
+        pa += part;
+        piece -= part;
+        total += part;
     }
-    return total;
 }
 
 /* 5.4 and 5.5.  On success fills pa and len of @res. */
@@ -381,124 +383,9 @@ static bool ummu_decide(UmmuXlate *x, UmmuResult *res)
     }
     res->len = MIN(MIN(mapt_len, matt_len), len);
     if (res->len < len) {
-        res->len = ummu_merge(x, res->pa, mapt_len, matt_len, len);
+        ummu_merge(x, mapt_len, len, res);
     }
     return true;
-}
-
-/* ---- record -------------------------------------------------------------------------------- */
-
-static bool ummu_policy_fault(uint8_t event)
-{
-    return event >= UMMU_EVT_A_TRANSLATION && event <= UMMU_EVT_A_PERMISSION;
-}
-
-/* FBR and the like: is the refusal written to the event queue? */
-static bool ummu_wants_event(const UmmuXlate *x)
-{
-    if (x->fault.event == 0) {
-        return false;
-    }
-    if (x->fault.event == UMMU_EVT_BAD_DSTEID) {
-        return UMMU_REG_FIELD(x->s, UMMU_CTRL1, BAD_DSTEID_RECORD);
-    }
-    if (!ummu_policy_fault(x->fault.event)) {
-        return true;
-    }
-    return x->fault.s2 ? x->te->s2_fbr : x->tc->fbr;
-}
-
-/*
- * A stall without an event could never be answered, hence the FBR part, and
- * with EVENTQ_EN = 0 faults terminate.
- */
-static bool ummu_wants_stall(const UmmuXlate *x)
-{
-    if (!ummu_policy_fault(x->fault.event) || !x->c || x->req->no_stall ||
-        !x->te->stall_ok || !ummu_eventq_enabled(x->s) ||
-        !ummu_wants_event(x)) {
-        return false;
-    }
-    return x->fault.s2 ? x->te->s2_fbs : x->tc->fbs;
-}
-
-static void ummu_fill_event(const UmmuXlate *x, UmmuEvent *ev)
-{
-    *ev = (UmmuEvent) {
-        .code = x->fault.event,
-        .rnw = x->req->access == UMMU_ACCESS_READ,
-        .ind = x->need.exec,
-        .pnu = x->need.priv,
-        .cls = x->fault.cls,
-        .s2 = x->fault.s2,
-        .nsipa = x->fault.s2,
-        .ttrnw = x->fault.ttrnw,
-        .tid = extract32(x->req->tid, 0, UMMU_TID_BITS),
-        .tag = x->tag,
-        .ipa = x->fault.ipa,
-        .iaddr = x->req->uba,
-        .ftaddr = x->fault.ftaddr,
-        .eid_lo = x->req->eid_lo,
-        .eid_hi = x->req->eid_hi,
-    };
-}
-
-/* Keep the request; RETRY when it cannot be kept or announced (10.3 step 4). */
-static UmmuStatus ummu_stall(UmmuXlate *x, UmmuResult *res)
-{
-    UmmuState *s = x->s;
-    UmmuEvent ev;
-
-    if (!ummu_eventq_has_room(s) || !ummu_stall_has_room(s) ||
-        !ummu_stall_add(s, x->c, x->tag, x->req, x->fault.event, &res->stag)) {
-        s->cnt.responses_retry++;
-        return UMMU_RES_RETRY;
-    }
-    ummu_fill_event(x, &ev);
-    ev.stall = true;
-    ev.stag = res->stag;
-    if (!ummu_event_record(s, &ev)) {
-        ummu_stall_drop(s, res->stag);
-        s->cnt.responses_retry++;
-        return UMMU_RES_RETRY;
-    }
-    return UMMU_RES_STALLED;
-}
-
-static UmmuStatus ummu_terminate(UmmuXlate *x)
-{
-    UmmuState *s = x->s;
-    bool razwi = x->translating && ummu_policy_fault(x->fault.event) &&
-                 !x->fault.s2 && !x->tc->fba;
-
-    if (!x->probe) {
-        if (ummu_wants_event(x)) {
-            UmmuEvent ev;
-
-            ummu_fill_event(x, &ev);
-            ummu_event_record(s, &ev);
-        } else {
-            ummu_count_fault(s, x->fault.event, x->tag, x->req->tid);
-            s->cnt.silent_faults++;
-        }
-        *(razwi ? &s->cnt.responses_razwi : &s->cnt.responses_fault) += 1;
-    }
-    return razwi ? UMMU_RES_RAZWI : UMMU_RES_FAULT;
-}
-
-static void ummu_record(UmmuXlate *x, UmmuResult *res)
-{
-    if (!x->probe && ummu_wants_stall(x)) {
-        res->status = ummu_stall(x, res);
-    } else {
-        res->status = ummu_terminate(x);
-    }
-    res->event = x->fault.event;
-    res->fault_addr = x->req->uba;
-    res->pa = 0;
-    if (res->status != UMMU_RES_RAZWI) {
-        res->len = 0;
-    }
 }
 
 /* ---- entry ---------------------------------------------------------------------------------- */
@@ -521,11 +408,23 @@ static void ummu_disabled(UmmuState *s, const UmmuRequest *req, bool probe,
     res->len = req->len;
 }
 
+/* Bytes that an answer covers. */
+static uint64_t ummu_covered(const UmmuResult *res, const UmmuPieces *more)
+{
+    uint64_t len = res->len;
+
+    for (unsigned i = 0; more && i < more->n; i++) {
+        len += more->piece[i].len;
+    }
+    return len;
+}
+
 /* What one request added to the totals, for counters that watch it. */
 static void ummu_count_work(const UmmuXlate *x, const UmmuCounters *before,
                             const UmmuResult *res)
 {
     UmmuState *s = x->s;
+    uint64_t len = ummu_covered(res, x->more);
     const struct {
         unsigned event;
         uint64_t n;
@@ -534,9 +433,9 @@ static void ummu_count_work(const UmmuXlate *x, const UmmuCounters *before,
         { UMMU_PMU_STEPS_S2, s->cnt.s2_steps - before->s2_steps },
         { UMMU_PMU_STEPS_MAPT, s->cnt.mapt_steps - before->mapt_steps },
         { UMMU_PMU_BYTES_READ,
-          x->req->access != UMMU_ACCESS_WRITE ? res->len : 0 },
+          x->req->access != UMMU_ACCESS_WRITE ? len : 0 },
         { UMMU_PMU_BYTES_WRITTEN,
-          x->req->access != UMMU_ACCESS_READ ? res->len : 0 },
+          x->req->access != UMMU_ACCESS_READ ? len : 0 },
     };
 
     for (unsigned i = 0; i < ARRAY_SIZE(work); i++) {
@@ -546,7 +445,7 @@ static void ummu_count_work(const UmmuXlate *x, const UmmuCounters *before,
 
 static void ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
                                  const UmmuRequest *req, bool probe,
-                                 UmmuResult *res)
+                                 UmmuResult *res, UmmuPieces *more)
 {
     bool watched = unlikely(s->pmu.active) && !probe;
     UmmuCounters before QEMU_UNINITIALIZED;
@@ -556,6 +455,7 @@ static void ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
     x.s = s;
     x.c = c;
     x.req = req;
+    x.more = more;
     x.te = NULL;
     x.tc = NULL;
     x.tag = 0;
@@ -577,20 +477,19 @@ static void ummu_resolve_enabled(UmmuState *s, UmmuClient *c,
     }
 }
 
-static void ummu_count_ok(UmmuState *s, const UmmuRequest *req,
-                          const UmmuResult *res)
+static void ummu_count_ok(UmmuState *s, const UmmuRequest *req, uint64_t len)
 {
     s->cnt.responses_ok++;
     if (req->access != UMMU_ACCESS_WRITE) {
-        s->cnt.bytes_read += res->len;
+        s->cnt.bytes_read += len;
     }
     if (req->access != UMMU_ACCESS_READ) {
-        s->cnt.bytes_written += res->len;
+        s->cnt.bytes_written += len;
     }
 }
 
 void ummu_resolve(UmmuState *s, UmmuClient *c, const UmmuRequest *req,
-                  bool probe, UmmuResult *res)
+                  bool probe, UmmuResult *res, UmmuPieces *more)
 {
     bool was_probing = s->probing;
 
@@ -603,11 +502,11 @@ void ummu_resolve(UmmuState *s, UmmuClient *c, const UmmuRequest *req,
     if (unlikely(!ummu_enabled(s))) {
         ummu_disabled(s, req, probe, res);
     } else {
-        ummu_resolve_enabled(s, c, req, probe, res);
+        ummu_resolve_enabled(s, c, req, probe, res, more);
     }
     if (!probe) {
         if (res->status == UMMU_RES_OK) {
-            ummu_count_ok(s, req, res);
+            ummu_count_ok(s, req, ummu_covered(res, more));
         }
         ummu_pmu_count(s, UMMU_PMU_RSP, 0, req->tid, 1, 0);
     }
@@ -618,5 +517,12 @@ void ummu_resolve(UmmuState *s, UmmuClient *c, const UmmuRequest *req,
 
 void ummu_translate(UmmuClient *c, const UmmuRequest *req, UmmuResult *res)
 {
-    ummu_resolve(c->ummu, c, req, false, res);
+    ummu_resolve(c->ummu, c, req, false, res, NULL);
+}
+
+void ummu_translate_parts(UmmuClient *c, const UmmuRequest *req,
+                          UmmuResult *res, UmmuPieces *more)
+{
+    more->n = 0;
+    ummu_resolve(c->ummu, c, req, false, res, more);
 }

@@ -14,6 +14,14 @@
 #include "qom/object.h"
 #include "exec/memory.h"
 
+/*
+ * The build clears automatic variables; those of the translation path that are
+ * storage only, or filled before use, are too large for that.
+ */
+#ifndef QEMU_UNINITIALIZED
+#define QEMU_UNINITIALIZED __attribute__((uninitialized))
+#endif
+
 #define TYPE_UMMU "ummu"
 typedef struct UmmuState UmmuState;
 
@@ -43,8 +51,19 @@ typedef struct UmmuRequest {
     UmmuAccess access;
     uint64_t uba;
     uint64_t len;              /* bytes; 0 needs no permission check */
-    uint64_t follow;           /* hint: bytes behind len that come next */
 } UmmuRequest;
+
+/* One physically contiguous part of an answer. */
+typedef struct UmmuPiece {
+    uint64_t pa, len;
+} UmmuPiece;
+
+/* Room for the parts behind the first one; none is the usual case. */
+typedef struct UmmuPieces {
+    unsigned max;              /* in: room in @piece */
+    unsigned n;                /* out */
+    UmmuPiece *piece;
+} UmmuPieces;
 
 typedef struct UmmuResult {
     UmmuStatus status;
@@ -85,6 +104,14 @@ bool ummu_client_claim_stall(UmmuClient *c, uint16_t stag);
  * MAPT coverage is checked for the returned prefix only; the caller loops.
  */
 void ummu_translate(UmmuClient *c, const UmmuRequest *req, UmmuResult *res);
+
+/*
+ * The same, and what follows res.len bytes later as far as it is allowed too and
+ * @more has room: one resolution for a stream over scattered pages.  Where the
+ * parts end the client asks again; a refusal there is recorded only then.
+ */
+void ummu_translate_parts(UmmuClient *c, const UmmuRequest *req,
+                          UmmuResult *res, UmmuPieces *more);
 
 /* Address space that physical addresses of this UMMU refer to. */
 AddressSpace *ummu_dma_as(UmmuState *s);
