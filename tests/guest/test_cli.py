@@ -167,7 +167,7 @@ def test_run_shows_what_it_starts(running: pexpect.spawn) -> None:
 
 def test_decode_while_a_process_holds_its_grants(running: pexpect.spawn, ummulab: Ummulab) -> None:
     running.sendline("ummu-demo hold")
-    running.expect(r"tid (0x[0-9a-f]+)\r\n.*read-only +(0x[0-9a-f]+), .*token (0x[0-9a-f]+)\r")
+    running.expect(r"tid (0x[0-9a-f]+)\r\nread-only +(0x[0-9a-f]+), [^\r]*token (0x[0-9a-f]+)\r")
     tid, address, token = running.match.groups()
     running.expect("press Enter")
     for kind in ("regs", "tect", "tct", "matt", "mapt", "queues", "eventq"):

@@ -43,7 +43,8 @@ def test_each_refusal_is_an_event_of_the_ummu(vm: Vm) -> None:
     vm.run(["ummu-demo", "zero-copy"], check=True)
     after = vm.qmp.execute("qom-get", {"path": "/machine/peripheral/ummu0", "property": "counters"})
     grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
-    assert grown["events-recorded"] == 4, grown
+    # With page tables of the UMMU's own, the first use of a page is an event as well: a stalled one.
+    assert grown["events-recorded"] - grown.get("stalls", 0) == 4, grown
     assert "EVT_P_PERMISSION" in vm.kernel_log.text()
 
 

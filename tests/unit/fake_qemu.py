@@ -11,6 +11,7 @@ The command port is served by a real shell.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -41,6 +42,12 @@ def channels(argv: list[str]) -> dict[str, socket.socket]:
     return found
 
 
+def serial_port(argv: list[str]) -> io.FileIO:
+    """The pipe given as -chardev file,id=klog,path=/proc/self/fd/N,…"""
+    match = next(filter(None, (re.match(r"file,id=klog,path=/proc/self/fd/(\d+),", arg) for arg in argv)))
+    return io.FileIO(int(match[1]), "w")
+
+
 def end(code: int, text: str = "") -> None:
     """Leave at once, as QEMU does."""
     if text:
@@ -51,7 +58,7 @@ def end(code: int, text: str = "") -> None:
 class Monitor:
     """The QMP side."""
 
-    def __init__(self, qmp: socket.socket, serial: socket.socket) -> None:
+    def __init__(self, qmp: socket.socket, serial: io.FileIO) -> None:
         self.qmp = qmp
         self.serial = serial
 
@@ -86,7 +93,7 @@ class Monitor:
         if command in MODE.get("mute", []):
             return
         if command == MODE.get("panic_on"):
-            self.serial.sendall(PANIC.encode())
+            self.serial.write(PANIC.encode())
             self.event("SHUTDOWN", guest=True, reason="guest-reset")
             end(0)
         if command == MODE.get("die_on"):
@@ -111,13 +118,14 @@ def main() -> None:
     if MODE.get("die") == "start":
         end(1, "fake: -device nonsense: 'nonsense' is not a valid device model name")
     found = channels(sys.argv)
-    found["klog"].sendall(MODE.get("klog", "[    0.0] Booting fake\n").encode())
+    serial = serial_port(sys.argv)
+    serial.write(MODE.get("klog", "[    0.0] Booting fake\n").encode())
     if not MODE.get("no_shell"):
         port = found["cmd"]
         shell = subprocess.Popen(["/bin/sh"], stdin=port, stdout=port, stderr=port, start_new_session=True)
         MODE["shell"] = shell.pid
         port.close()
-    Monitor(found["qmp"], found["klog"]).serve()
+    Monitor(found["qmp"], serial).serve()
 
 
 main()

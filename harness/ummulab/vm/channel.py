@@ -7,10 +7,12 @@ No name in any file system and no port number: nothing to collide, nothing to cl
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import threading
 from collections.abc import Callable
+from io import FileIO
 from typing import BinaryIO
 
 from ummulab.vm.loop import LoopThread
@@ -79,11 +81,47 @@ class Channel:
             self.ours.close()
 
 
+class LogPipe:
+    """Like :class:`Channel`, from QEMU to us only.
+
+    A serial port hands over single bytes.  A socket counts some hundred bytes for each of them and is soon
+    full, and the guest then waits in real time for us to read; a pipe takes a million.
+    """
+
+    BYTES = 1 << 20
+
+    def __init__(self) -> None:
+        reader, self._writer = os.pipe()
+        self.ours = os.fdopen(reader, "rb", buffering=0)
+        with contextlib.suppress(OSError):  # more than this system allows: 64 KiB must do
+            fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, self.BYTES)
+
+    @property
+    def child_fd(self) -> int:
+        """The number QEMU inherits."""
+        return self._writer
+
+    def started(self) -> None:
+        """Close the child's end here, so that QEMU's death shows as end of file."""
+        writer, self._writer = self._writer, -1
+        if writer >= 0:
+            os.close(writer)
+
+    def close(self) -> None:
+        """Close what is still open."""
+        self.started()
+        self.ours.close()
+
+
 class Pump:
-    """Moves everything a socket delivers into a function, in the I/O thread."""
+    """Moves everything a socket or pipe delivers into a function, in the I/O thread."""
 
     def __init__(
-        self, loop: LoopThread, sock: socket.socket, sink: Callable[[bytes], None], on_eof: Callable[[], None]
+        self,
+        loop: LoopThread,
+        sock: socket.socket | FileIO,
+        sink: Callable[[bytes], None],
+        on_eof: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -91,7 +129,9 @@ class Pump:
         self._on_eof = on_eof
         self._active = False
         self.ended = threading.Event()
-        sock.setblocking(False)
+        os.set_blocking(sock.fileno(), False)
+        if isinstance(sock, socket.socket):
+            sock.setblocking(False)
         loop.call(self._start)
 
     def _start(self) -> None:

@@ -17,6 +17,11 @@ DEFAULT_DEVICES = ("ummu,id=ummu0", "ummu-accel,id=accel0,ummu=ummu0,eid=0x100")
 # A panic ends QEMU (panic=-1 resets, -no-reboot turns the reset into an exit) instead of hanging the test.
 BASE_APPEND = "oops=panic panic=-1 printk.time=1"
 ICOUNT = "shift=3,sleep=off"
+# What else would bring the host's time and randomness into the guest.
+REPEATABLE = (
+    *("-seed", "1", "-rtc", "base=2026-01-01,clock=vm"),
+    *("-global", "virtio-serial-pci.ioeventfd=off"),  # notifications are handled in the guest's own time
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ def build_argv(images: Images, config: VmConfig, wiring: Wiring) -> list[str]:
     argv += ["-machine", f"{arch.machine},memory-backend=ram", "-cpu", config.cpu_model or arch.cpu]
     argv += ["-accel", config.accel, "-smp", str(config.cpus), "-m", f"{config.memory_mib}M", "-no-reboot"]
     if config.icount:
-        argv += ["-icount", ICOUNT]
+        argv += ["-icount", ICOUNT, *REPEATABLE]
     argv += ["-object", _ram_object(config, wiring)]
     append = " ".join(filter(None, (arch.append(), config.append)))
     argv += ["-kernel", str(images.kernel), "-initrd", str(images.initrd), "-append", append]
@@ -158,7 +163,8 @@ def _channel_args(wiring: Wiring) -> list[str]:
         console += ["-chardev", f"socket,id=console-more,path={path},server=on,wait=off"]
         console += ["-chardev", "hub,id=console,chardevs.0=console-own,chardevs.1=console-more"]
     args = ["-chardev", f"socket,id=qmp,fd={wiring.qmp}", "-mon", "chardev=qmp,mode=control"]
-    args += ["-chardev", f"socket,id=klog,fd={wiring.serial}", "-serial", "chardev:klog"]
+    klog = f"file,id=klog,path=/proc/self/fd/{wiring.serial},append=on"
+    args += ["-chardev", klog, "-serial", "chardev:klog"]
     args += ["-device", "virtio-serial-pci,id=vser0"]
     args += ["-chardev", f"socket,id=cmd,fd={wiring.cmd}"]
     args += [*console, "-device", "virtconsole,chardev=console"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pexpect import fdpexpect
 
-from ummulab.vm.channel import Channel, Pump, Tail
+from ummulab.vm.channel import Channel, LogPipe, Pump, Tail
 from ummulab.vm.command import CommandPort, Result
 from ummulab.vm.config import VmConfig, Wiring, build_argv
 from ummulab.vm.counters import device_counters, format_counters
@@ -58,7 +58,7 @@ class Vm:
         boot_timeout: float = BOOT_BUDGET,
     ) -> None:
         self.images = images
-        self.config = config or (state.config if state is not None else VmConfig())
+        self.config = config or (state.config if state is not None else VmConfig(arch=images.arch))
         self.state = state
         self.log_dir = log_dir
         self.boot_timeout = boot_timeout
@@ -103,11 +103,13 @@ class Vm:
 
     def prepare(self) -> None:
         """Make everything that QEMU inherits and ``argv``; ``start`` does it when nobody has."""
-        channels = {name: self._channel() for name in ("qmp", "serial", "cmd", "console")}
+        channels = {name: self._channel() for name in ("qmp", "cmd", "console")}
+        serial = LogPipe()
+        self._resources.callback(serial.close)
         ram = self._open_ram()
         wiring = Wiring(
             qmp=channels["qmp"].child_fd,
-            serial=channels["serial"].child_fd,
+            serial=serial.child_fd,
             cmd=channels["cmd"].child_fd,
             console=channels["console"].child_fd,
             ram=ram,
@@ -118,6 +120,7 @@ class Vm:
         )
         self.argv = build_argv(self.images, self.config, wiring)
         self._channels = channels
+        self._serial = serial
         self._wiring = wiring
 
     def _launch(self) -> None:
@@ -132,9 +135,10 @@ class Vm:
             on_exit=lambda: None,
         )
         self._resources.callback(self._process.close)
+        self._serial.started()
         for channel in channels.values():
             channel.started()
-        Pump(self._loop, channels["serial"].ours, self.kernel_log.feed, self.kernel_log.finish)
+        Pump(self._loop, self._serial.ours, self.kernel_log.feed, self.kernel_log.finish)
         self._console_sock = channels["console"].ours
         self._console_pump = Pump(self._loop, self._console_sock, self.console_tail.write, lambda: None)
         self.commands = CommandPort(channels["cmd"].ours, health=self.check, evidence=self.evidence)
