@@ -87,6 +87,8 @@ def problem(command: Command, targets: set[str]) -> str:
             words = words[: words.index(stop)]
     if not words:
         return ""
+    if command.mark and {"clean", "gc"} & set(words):
+        return "marked to be run, and would remove what was built"
     if words[0] == "make":
         goals = [w for w in words[1:] if "=" not in w and not w.startswith("-")]
         unknown = [goal for goal in goals if goal not in targets]
