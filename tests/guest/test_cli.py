@@ -123,11 +123,12 @@ def test_a_killed_exec_leaves_no_qemu(sig: signal.Signals) -> None:
 
 
 def test_exec_leaves_no_file(ummulab: Ummulab, tmp_path: Path, images: Images) -> None:
-    before = {path.name for path in registry.runtime_root().iterdir()}
-    done = ummulab("exec", "--", "true", env={"TMPDIR": str(tmp_path)})
+    folders = {"TMPDIR": tmp_path / "tmp", "XDG_RUNTIME_DIR": tmp_path / "run"}
+    for folder in folders.values():
+        folder.mkdir(mode=0o700)
+    done = ummulab("exec", "--", "true", env={name: str(folder) for name, folder in folders.items()})
     assert done.status == 0
-    assert list(tmp_path.iterdir()) == []
-    assert {path.name for path in registry.runtime_root().iterdir()} <= before
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
 # -- run, console, decode -----------------------------------------------------------------------

@@ -147,7 +147,9 @@ def test_keep_vm_without_a_terminal_says_so(run_tests: RunTests) -> None:
     assert "standard input is not a terminal" in done.stderr + done.stdout
 
 
-def test_many_tests_in_workers_leave_nothing(run_tests: RunTests, tmp_path: Path) -> None:
+def test_many_tests_in_workers_leave_nothing(
+    run_tests: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (
         "import pytest\n"
         f"@pytest.mark.parametrize('i', range({COUNT}))\n"
@@ -155,10 +157,10 @@ def test_many_tests_in_workers_leave_nothing(run_tests: RunTests, tmp_path: Path
         "    assert vm_factory(memory_mib=91).run('echo $((6*7))', check=True).text == '42\\n'\n"
     )
     from test_cli import qemus
-    from ummulab.vm import registry
 
-    before = {path.name for path in registry.runtime_root().iterdir()}
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     done = run_tests(text, "-n2")
     assert f"{COUNT} passed" in done.stdout, done.stdout[-2000:]
     assert qemus("size=91M") == []
-    assert {path.name for path in registry.runtime_root().iterdir()} <= before
+    assert [path for path in (tmp_path / "run").rglob("*") if path.name != "ummulab"] == []
