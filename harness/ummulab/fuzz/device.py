@@ -31,7 +31,7 @@ _SEPARATOR = b"FUZZ"
 _WRITE, _ADD_PATTERN, _CLEAR_PATTERNS, _CLOCK_STEP = 3, 7, 8, 9  # enum cmds of QEMU's generic_fuzz.c
 _SIZE_CODE = {16: 1, 32: 2, 64: 3}
 #: the fuzzer numbers memory regions in an order of its own: each seed is made for every number
-_REGIONS = 8
+_REGIONS = 12
 _RAM = 0x1000000
 _EID, _TID = 1, 1
 
@@ -151,7 +151,9 @@ def write_seeds(corpus: Path) -> int:
 
 def _environment(program: Path) -> dict[str, str]:
     share = program.parent / "share"
-    devices = "-device ummu,id=ummu0,user-queues=16 -device ummu-accel,ummu=ummu0,eid=0x1,queues=4"
+    devices = (
+        "-device ummu,id=ummu0,user-queues=16 -device ummu-accel,ummu=ummu0,eid=0x1,queues=4,vram-size=1M"
+    )
     return {
         **os.environ,
         "QEMU_FUZZ_ARGS": f"-machine q35 -nodefaults -vga none -L {share} {devices}",

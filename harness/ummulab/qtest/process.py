@@ -88,11 +88,14 @@ class QemuProcess:
         return self._process.pid
 
     def stderr_tail(self) -> str:
-        """The last part of what QEMU printed."""
+        """The last part of what QEMU printed, and before it what QEMU itself said if a sanitizer has said more."""
         size = os.fstat(self._stderr.fileno()).st_size
-        return os.pread(self._stderr.fileno(), _STDERR_TAIL, max(0, size - _STDERR_TAIL)).decode(
-            errors="replace"
-        )
+        if size <= _STDERR_TAIL:
+            return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
+        tail = os.pread(self._stderr.fileno(), _STDERR_TAIL, size - _STDERR_TAIL).decode(errors="replace")
+        head = os.pread(self._stderr.fileno(), min(size - _STDERR_TAIL, 1 << 20), 0).decode(errors="replace")
+        own = [line for line in head.splitlines() if line.startswith(("qemu-system", "ummu"))]
+        return "\n".join([*own[-10:], tail])
 
     def status(self) -> int | None:
         """Exit status, None while it runs."""

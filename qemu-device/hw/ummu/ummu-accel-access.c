@@ -163,7 +163,7 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
     return accel_reach_parts(q, op, offset, len, access, piece, NULL);
 }
 
-/* ---- streams -------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------ */
 
 void accel_stream_init(AccelStream *st, AccelOperand op, UmmuAccess access)
 {
@@ -214,7 +214,7 @@ void accel_stream_used(AccelQueue *q, AccelStream *st, uint64_t len)
     st->cur.len -= len;
 }
 
-/* ---- rings ---------------------------------------------------------------- */
+/* ---- rings -------------------------------------------------------------- */
 
 static AccelOperand accel_ring_operand(const AccelQueue *q, uint64_t va)
 {

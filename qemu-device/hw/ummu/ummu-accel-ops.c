@@ -6,8 +6,9 @@
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
 #include "qemu/units.h"
-#ifdef __SSE2__
-#include <emmintrin.h>
+#include "host/cpuinfo.h"
+#ifdef CPUINFO_SSE2
+#include <emmintrin.h>             /* part of every 64-bit x86 host */
 #endif
 #include "ummu-accel.h"
 #include "trace.h"
@@ -181,13 +182,13 @@ static void accel_copy_forward(uint8_t *dst, const uint8_t *src, uint64_t len)
 
 /*
  * A copy that is larger than the host's caches is quicker past them: its pages
- * would be read in only to be overwritten.  SSE2 is the host's, not the guest's.
+ * would be read in only to be overwritten.  SSE2 is of the host, not the guest.
  */
 #define ACCEL_LARGE_COPY (2 * MiB)
 
 static void accel_copy_large(uint8_t *dst, const uint8_t *src, uint64_t len)
 {
-#ifdef __SSE2__
+#ifdef CPUINFO_SSE2
     uint64_t head = MIN(len, -(uintptr_t)dst % 16);
 
     memcpy(dst, src, head);

@@ -231,7 +231,7 @@ AccelReach accel_reach(AccelQueue *q, const AccelOperand *op, uint64_t offset,
 /* Give a piece back; @done bytes of it were accessed. */
 void accel_release(AccelQueue *q, AccelPiece *piece, uint64_t done);
 /*
- * Streams: one question to the UMMU for many pages.  Valid within one step only.
+ * Streams: one question to the UMMU for many pages.  Valid within one step.
  * _reach makes st->cur the bytes at @offset (at most @len), _used takes some of
  * them.
  */

@@ -41,7 +41,7 @@ static uint32_t ummu_key_asid(const UmmuLine *l)
     return extract64(l->k0, UMMU_KEY_ASID_SHIFT, 16);
 }
 
-/* ---- the array ---------------------------------------------------------------- */
+/* ---- the array ---------------------------------------------------------- */
 
 static uint32_t ummu_bucket(const UmmuAssoc *a, uint32_t key)
 {
@@ -247,14 +247,15 @@ static size_t ummu_assoc_drop_scan(UmmuAssoc *a, UmmuLineMatch *match,
     return dropped;
 }
 
-/* ---- configuration cache -------------------------------------------------------- */
+/* ---- configuration cache ------------------------------------------------ */
 
 void ummu_tecte_insert(UmmuState *s, uint32_t tag, const UmmuTecte *te)
 {
     UmmuTecteLine *l;
 
-    l = ummu_assoc_insert(&s->caches->tecte, (uint64_t)tag << UMMU_KEY_TAG_SHIFT,
-                          tag, 0, tag, &s->cnt.cfg_insert, &s->cnt.cfg_evict);
+    l = ummu_assoc_insert(&s->caches->tecte,
+                          (uint64_t)tag << UMMU_KEY_TAG_SHIFT, tag, 0, tag,
+                          &s->cnt.cfg_insert, &s->cnt.cfg_evict);
     if (l) {
         l->te = *te;
         trace_ummu_cache_insert(ummu_id(s), "tecte", tag, 0, 0, 0);
@@ -326,7 +327,7 @@ size_t ummu_cfg_invalidate(UmmuState *s, const UmmuCfgInv *inv)
     return n;
 }
 
-/* ---- TLB ------------------------------------------------------------------------- */
+/* ---- TLB ---------------------------------------------------------------- */
 
 void ummu_tlb_insert(UmmuState *s, const UmmuTlbSpace *sp, const UmmuTecte *te,
                      uint64_t ia, unsigned insize, const UmmuLeaf *leaf)
@@ -423,7 +424,7 @@ size_t ummu_tlb_invalidate(UmmuState *s, const UmmuTlbInv *inv)
     return n;
 }
 
-/* ---- PLB ------------------------------------------------------------------------- */
+/* ---- PLB ---------------------------------------------------------------- */
 
 void ummu_plb_insert(UmmuState *s, uint32_t tag, uint32_t tid,
                      const UmmuMaptEntry *e)
@@ -437,7 +438,8 @@ void ummu_plb_insert(UmmuState *s, uint32_t tag, uint32_t tid,
                           &s->cnt.plb_insert, &s->cnt.plb_evict);
     if (l) {
         l->e = *e;
-        trace_ummu_cache_insert(ummu_id(s), "plb", tag, tid, e->first, e->level);
+        trace_ummu_cache_insert(ummu_id(s), "plb", tag, tid, e->first,
+                                e->level);
     }
 }
 
@@ -481,7 +483,7 @@ size_t ummu_plb_invalidate(UmmuState *s, const UmmuPlbInv *inv)
     return n;
 }
 
-/* ---- life cycle -------------------------------------------------------------------- */
+/* ---- life cycle --------------------------------------------------------- */
 
 void ummu_cache_init(UmmuState *s)
 {

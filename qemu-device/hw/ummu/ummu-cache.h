@@ -139,8 +139,8 @@ void ummu_assoc_remove(UmmuAssoc *a, UmmuLine *line);
 
 static inline const UmmuTecte *ummu_tecte_cached(UmmuCaches *c, uint32_t tag)
 {
-    UmmuTecteLine *l = ummu_assoc_find(&c->tecte, sizeof(*l),
-                                       (uint64_t)tag << UMMU_KEY_TAG_SHIFT, tag);
+    uint64_t k0 = (uint64_t)tag << UMMU_KEY_TAG_SHIFT;
+    UmmuTecteLine *l = ummu_assoc_find(&c->tecte, sizeof(*l), k0, tag);
 
     return l ? &l->te : NULL;
 }
@@ -178,8 +178,8 @@ static inline UmmuTlbLine *ummu_tlb_find(UmmuCaches *c,
 {
     for (uint64_t m = c->tlb.class_mask; m; m &= m - 1) {
         unsigned shift = ctz64(m);
-        UmmuTlbLine *l = ummu_assoc_find(&c->tlb, sizeof(*l), sp->k0 |
-                                         (uint64_t)shift << UMMU_KEY_CLASS_SHIFT,
+        uint64_t k0 = sp->k0 | (uint64_t)shift << UMMU_KEY_CLASS_SHIFT;
+        UmmuTlbLine *l = ummu_assoc_find(&c->tlb, sizeof(*l), k0,
                                          ia >> shift | sp->vmid);
 
         if (l) {
@@ -191,15 +191,16 @@ static inline UmmuTlbLine *ummu_tlb_find(UmmuCaches *c,
 
 /* Lines of the mode in use only; upper levels first, as the walk would. */
 static inline UmmuPlbLine *ummu_plb_find(UmmuCaches *c, uint32_t tag,
-                                         uint32_t tid, bool table, uint64_t addr)
+                                         uint32_t tid, bool table,
+                                         uint64_t addr)
 {
-    uint64_t k0 = tid | (uint64_t)tag << UMMU_KEY_TAG_SHIFT;
+    uint64_t who = tid | (uint64_t)tag << UMMU_KEY_TAG_SHIFT;
     uint64_t m = c->plb.class_mask & (table ? 0xf : 1 << UMMU_MAPT_SINGLE);
 
     for (; m; m &= m - 1) {
         unsigned level = ctz64(m);
-        UmmuPlbLine *l = ummu_assoc_find(&c->plb, sizeof(*l), k0 |
-                                         (uint64_t)level << UMMU_KEY_CLASS_SHIFT,
+        uint64_t k0 = who | (uint64_t)level << UMMU_KEY_CLASS_SHIFT;
+        UmmuPlbLine *l = ummu_assoc_find(&c->plb, sizeof(*l), k0,
                                          addr >> ummu_mapt_span(level));
 
         if (l && addr >= l->e.first && addr <= l->e.last) {
@@ -209,7 +210,7 @@ static inline UmmuPlbLine *ummu_plb_find(UmmuCaches *c, uint32_t tag,
     return NULL;
 }
 
-/* ---- one request (ummu-resolve.c, ummu-record.c) -------------------------- */
+/* ---- one request (ummu-resolve.c, ummu-record.c) ------------------------ */
 
 /* Working state of one request. */
 typedef struct UmmuXlate {
@@ -232,7 +233,7 @@ typedef struct UmmuXlate {
 /* A refusal, x->fault: event or not, stall or not; fills @res. */
 void ummu_record(UmmuXlate *x, UmmuResult *res);
 
-/* ---- filling (ummu-cache.c) ------------------------------------------------ */
+/* ---- filling (ummu-cache.c) --------------------------------------------- */
 
 void ummu_tecte_insert(UmmuState *s, uint32_t tag, const UmmuTecte *te);
 void ummu_tcte_insert(UmmuState *s, uint32_t tag, uint32_t tid,

@@ -351,7 +351,7 @@ static unsigned cmd_sync(UmmuState *s, uint64_t slot,
 typedef unsigned UmmuCommandFn(UmmuState *s, uint64_t slot,
                                const uint64_t w[CMD_WORDS]);
 
-/* CMD_RESUME (0x44) is defined but never used: illegal, as all unknown codes. */
+/* CMD_RESUME (0x44) is defined but never used: illegal, as unknown codes. */
 static UmmuCommandFn *const commands[256] = {
     [UMMU_CMD_SYNC] = cmd_sync,
     [UMMU_CMD_STALL_RESUME] = cmd_stall_resume,

@@ -6,8 +6,8 @@
  * Read with qom-get on the bus function: counters (and each by its name),
  * faults, registers, queues, caches, kv, pending-stalls, tid-state,
  * translate-result.  Set with qom-set: query-tag and query-tid (for tid-state),
- * translate-request, benchmark-request, inject-*.  Nothing read here changes the
- * device or its counters; a benchmark does, it makes real look-ups.
+ * translate-request, benchmark-request, inject-*.  Nothing read here changes
+ * the device or its counters; a benchmark does, it makes real look-ups.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"

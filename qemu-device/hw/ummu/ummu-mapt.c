@@ -86,7 +86,7 @@ static bool ummu_mapt_in_bounds(const UmmuMaptWalk *w, uint64_t base,
     return base + size - 1 <= ((uint64_t)1 << w->tc->mapt_bits) - 1;
 }
 
-/* ---- single-entry mode ------------------------------------------------------ */
+/* ---- single-entry mode -------------------------------------------------- */
 
 static bool ummu_mapt_single(const UmmuMaptWalk *w, uint64_t addr,
                              UmmuMaptEntry *e, UmmuFault *f)
@@ -114,14 +114,15 @@ static bool ummu_mapt_single(const UmmuMaptWalk *w, uint64_t addr,
     return true;
 }
 
-/* ---- multi-level mode --------------------------------------------------------- */
+/* ---- multi-level mode --------------------------------------------------- */
 
 static void ummu_mapt_node_decode(const uint32_t n[MAPTE_WORDS], unsigned level,
                                   UmmuMaptNode *node)
 {
     uint64_t mask = ((uint64_t)1 << ummu_mapt_span(level)) - 1;
     uint64_t base = (uint64_t)FIELD_EX32(n[3], MAPTE_W3, BASE_HI) << 32 | n[2];
-    uint64_t limit = (uint64_t)FIELD_EX32(n[5], MAPTE_W5, LIMIT_HI) << 32 | n[4];
+    uint64_t limit = (uint64_t)FIELD_EX32(n[5], MAPTE_W5, LIMIT_HI) << 32 |
+                     n[4];
 
     node->v = FIELD_EX32(n[0], MAPTE_W0, V);
     node->t = FIELD_EX32(n[0], MAPTE_W0, T);
@@ -138,7 +139,7 @@ static void ummu_mapt_node_decode(const uint32_t n[MAPTE_WORDS], unsigned level,
                         !FIELD_EX32(n[0], MAPTE_W0, PERMISSION);
 }
 
-/* Own range present and not freed: by F_BIT, or by the driver's marker (6.2). */
+/* Own range there and not freed: by F_BIT, or by the driver's marker (6.2). */
 static bool ummu_mapt_own_range(const UmmuMaptWalk *w, const UmmuMaptNode *node)
 {
     return !(node->f && ummu_cap_free_bit(w->s)) && !node->marked_free;

@@ -173,7 +173,7 @@ static uint8_t *ummu_ram_ptr(UmmuState *s, uint64_t addr, size_t len,
     return room == len ? ptr : NULL;
 }
 
-/* ---- accesses -------------------------------------------------------------- */
+/* ---- accesses ----------------------------------------------------------- */
 
 bool ummu_pa_is_memory(UmmuState *s, uint64_t pa, uint64_t len)
 {

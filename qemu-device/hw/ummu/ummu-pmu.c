@@ -5,9 +5,9 @@
  *
  * Eight counter pairs in their own block behind the register frame.  Number
  * events count in CNT0; rate events count hits in CNT0 and all look-ups in
- * CNT1.  A filter compares TokenID and TECTE_TAG where the mask has ones.  Codes
- * from 0xa0 on are the model's own: walk steps, bytes, stalls, invalidations,
- * and faults by event code.
+ * CNT1.  A filter compares TokenID and TECTE_TAG where the mask has ones.
+ * Codes from 0xa0 on are the model's own: walk steps, bytes, stalls,
+ * invalidations, and faults by event code.
  */
 #include "qemu/osdep.h"
 #include "qemu/host-utils.h"
@@ -247,7 +247,7 @@ void ummu_pmu_write(UmmuState *s, hwaddr off, uint64_t val, unsigned size)
         *r.w64 = (size == 8 ? val : deposit64(*r.w64, shift, 32, val)) & r.mask;
     } else if (off % UMMU_PMU_COUNTER_STRIDE == UMMU_PMU_OVF_INT_STS &&
                off >= UMMU_PMU_COUNTER_STRIDE) {
-        *r.w32 &= val;             /* software clears bits, it never sets them */
+        *r.w32 &= val;             /* software clears bits, never sets them */
     } else {
         *r.w32 = val & r.mask;
     }

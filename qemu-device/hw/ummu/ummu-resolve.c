@@ -5,9 +5,9 @@
  *
  * Three steps with one function each: decode (entity, context, effective
  * attributes), decide (permission table, then page tables), record (event,
- * stall, answer; ummu-record.c).  Order of results: configuration, E_bit of the context, MAPT,
- * MATT.  A MAPT refusal must win over a page fault, or a forbidden request of a
- * stall-capable context would be paged in.
+ * stall, answer; ummu-record.c).  Order of results: configuration, E_bit of
+ * the context, MAPT, MATT.  A MAPT refusal must win over a page fault, or a
+ * forbidden request of a stall-capable context would be paged in.
  *
  * A request is answered for the longest prefix that passes and is physically
  * contiguous, within a bounded number of pieces.  A refusal behind the first
@@ -19,7 +19,7 @@
 
 #define UMMU_MERGE_MAX  64      /* pieces (nodes and leaves) per answer */
 
-/* ---- decode: entity and context ---------------------------------------------------- */
+/* ---- decode: entity and context ----------------------------------------- */
 
 static void ummu_count_cfg(UmmuXlate *x, bool hit)
 {
@@ -59,7 +59,7 @@ static bool ummu_get_tcte(UmmuXlate *x)
     UmmuState *s = x->s;
     uint32_t tid = x->req->tid;
 
-    /* The bound belongs to the TECTE, so it counts for a cached TCTE as well. */
+    /* The bound belongs to the TECTE: it counts for a cached TCTE as well. */
     if (tid >> x->te->tct_num || !x->te->tct_num) {
         return ummu_refuse(&x->fault, UMMU_EVT_BAD_TOKENID);
     }
@@ -126,7 +126,7 @@ static bool ummu_decode(UmmuXlate *x)
     return true;
 }
 
-/* ---- decide: permission table -------------------------------------------------------- */
+/* ---- decide: permission table ------------------------------------------- */
 
 static bool ummu_mapt_refuse(UmmuXlate *x, UmmuMaptVerdict verdict)
 {
@@ -187,7 +187,7 @@ static bool ummu_mapt_piece(UmmuXlate *x, uint64_t addr, uint64_t *last)
     return ummu_mapt_walk(x, addr, last);
 }
 
-/* ---- decide: page tables --------------------------------------------------------------- */
+/* ---- decide: page tables ------------------------------------------------ */
 
 static bool ummu_perm_cached(const UmmuXlate *x, uint16_t attr)
 {
@@ -220,7 +220,7 @@ static bool ummu_canonical(uint64_t ia, unsigned bits, bool s1)
 
 /*
  * A request that goes on behind a page will need the next ones: keep those that
- * one read of the table gives.  Not with an armed injection, which counts reads.
+ * one read of the table gives.  Not with an armed injection: it counts reads.
  */
 static void ummu_cache_ahead(UmmuXlate *x, uint64_t low, unsigned bits,
                              const UmmuLeaf *leaf)
@@ -293,7 +293,7 @@ static bool ummu_matt_piece(UmmuXlate *x, uint64_t ia, uint64_t *pa,
     return true;
 }
 
-/* ---- decide: the answer ------------------------------------------------------------------ */
+/* ---- decide: the answer ------------------------------------------------- */
 
 static uint64_t ummu_mapt_extent(uint64_t uba, uint64_t last)
 {
@@ -388,7 +388,7 @@ static bool ummu_decide(UmmuXlate *x, UmmuResult *res)
     return true;
 }
 
-/* ---- entry ---------------------------------------------------------------------------------- */
+/* ---- entry -------------------------------------------------------------- */
 
 /* UMMU_EN = 0: GBPA lets the address through or aborts, without any event. */
 static void ummu_disabled(UmmuState *s, const UmmuRequest *req, bool probe,

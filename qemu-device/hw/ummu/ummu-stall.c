@@ -34,7 +34,7 @@ typedef struct UmmuStall {
     uint32_t tag, tid;
     uint16_t stag;
     uint8_t access, event, phase;
-    int64_t due;                /* virtual time: time-out, or delivery; -1 none */
+    int64_t due;                /* virtual time: time-out, delivery; -1 none */
     UmmuClient *client;         /* NULL after a load until it is claimed */
     QTAILQ_ENTRY(UmmuStall) next;
 } UmmuStall;
@@ -113,7 +113,7 @@ static void ummu_stall_answer(UmmuStalls *st, UmmuStall *e, bool retry)
     }
 }
 
-/* ---- delivery --------------------------------------------------------------------- */
+/* ---- delivery ----------------------------------------------------------- */
 
 /* An answer that is due; one at a time, since the callback may stall again. */
 static UmmuStall *ummu_stall_next_due(UmmuStalls *st)
@@ -163,7 +163,7 @@ static void ummu_stall_timer(void *opaque)
     ummu_stall_bh(st);
 }
 
-/* ---- adding ------------------------------------------------------------------------- */
+/* ---- adding ------------------------------------------------------------- */
 
 bool ummu_stall_has_room(const UmmuState *s)
 {
@@ -231,7 +231,7 @@ void ummu_stall_drop(UmmuState *s, uint16_t stag)
     }
 }
 
-/* ---- answers -------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------ */
 
 bool ummu_stall_resume(UmmuState *s, uint16_t stag, uint32_t tag, bool retry)
 {
@@ -270,7 +270,7 @@ unsigned ummu_stall_fail_all(UmmuState *s)
     return s->stalls ? ummu_stall_fail(s, true, 0) : 0;
 }
 
-/* ---- clients ----------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------ */
 
 void ummu_client_cancel_stall(UmmuClient *c, uint16_t stag)
 {
@@ -312,7 +312,7 @@ void ummu_stall_forget_client(UmmuClient *c)
     ummu_stall_rearm(st);
 }
 
-/* ---- introspection -------------------------------------------------------------------------- */
+/* ---- introspection ------------------------------------------------------ */
 
 unsigned ummu_stall_count(UmmuState *s)
 {
@@ -336,7 +336,7 @@ void ummu_stall_describe(UmmuState *s, GString *out)
     }
 }
 
-/* ---- life cycle ------------------------------------------------------------------------------ */
+/* ---- life cycle --------------------------------------------------------- */
 
 void ummu_stall_init(UmmuState *s)
 {
@@ -344,7 +344,8 @@ void ummu_stall_init(UmmuState *s)
 
     st->s = s;
     QTAILQ_INIT(&st->list);
-    st->bh = qemu_bh_new(ummu_stall_bh, st);
+    st->bh = qemu_bh_new_guarded(ummu_stall_bh, st,
+                                 &DEVICE(s)->mem_reentrancy_guard);
     st->timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, ummu_stall_timer, st);
     s->stalls = st;
 }
@@ -366,7 +367,7 @@ void ummu_stall_free(UmmuState *s)
     s->stalls = NULL;
 }
 
-/* ---- migration --------------------------------------------------------------------------------- */
+/* ---- migration ---------------------------------------------------------- */
 
 static const VMStateDescription vmstate_ummu_stall = {
     .name = "ummu/stall",

@@ -38,7 +38,7 @@ static bool ummu_sz_legal(const UmmuState *s, unsigned sz, unsigned tg)
            sz <= (tg == 1 ? UMMU_SZ_MAX_64K : UMMU_SZ_MAX);
 }
 
-/* ---- stage 2 part of the TECTE --------------------------------------------- */
+/* ---- stage 2 part of the TECTE ------------------------------------------ */
 
 /* VTCR.SL0 coding; -1 for a code the granule does not have. */
 static int ummu_s2_level(unsigned gran, unsigned sl)
@@ -95,7 +95,7 @@ static void ummu_s2_decode(const UmmuState *s, const uint64_t w[8],
     cfg->had = true;             /* stage 2 tables have no hierarchical bits */
 }
 
-/* ---- TECTE ----------------------------------------------------------------- */
+/* ---- TECTE -------------------------------------------------------------- */
 
 static bool ummu_mode_has_s1(unsigned mode)
 {
@@ -234,7 +234,7 @@ bool ummu_tecte_fetch(UmmuState *s, uint32_t tag, UmmuTecte *te, UmmuFault *f)
     return true;
 }
 
-/* ---- TCTE ------------------------------------------------------------------ */
+/* ---- TCTE --------------------------------------------------------------- */
 
 /* Of a valid entry (5.2 step 5). */
 bool ummu_tcte_legal(const UmmuState *s, const UmmuTecte *te,
@@ -258,7 +258,7 @@ static void ummu_s1_decode(const UmmuState *s, const UmmuTecte *te,
 {
     unsigned gpas = ummu_pas_bits(TC(0, GPAS));
 
-    /* With stage 2 on the output is an IPA, which the OA size does not bound. */
+    /* With stage 2 on the output is an IPA, not bounded by the OA size. */
     cfg->outsize = te->has_s2 ? gpas : MIN(gpas, ummu_cap_oas(s));
     cfg->big = TC(0, ENDI);
     cfg->haf = TC(0, HAF) && ummu_cap_httu(s) >= 1;
@@ -385,7 +385,7 @@ bool ummu_tcte_fetch(UmmuState *s, const UmmuTecte *te, uint32_t tid,
     return ummu_mtm_fetch(s, te, tc, f);
 }
 
-/* ---- introspection --------------------------------------------------------- */
+/* ---- introspection ------------------------------------------------------ */
 
 uint8_t ummu_peek_tecte(UmmuState *s, uint32_t tag, uint64_t out[8])
 {

@@ -197,7 +197,8 @@ static bool ummu_leaf_check(const UmmuStage *w, uint64_t desc, uint64_t hier,
         return ummu_stage_fault(w, f, UMMU_EVT_A_PERMISSION, pa, true);
     }
     if (w->need.write && (*attr & UMMU_ATTR_CLEAN)) {
-        *desc_new = w->stage2 ? *desc_new | DESC_AP_RO : *desc_new & ~DESC_AP_RO;
+        *desc_new = w->stage2 ? *desc_new | DESC_AP_RO :
+                                *desc_new & ~DESC_AP_RO;
         *attr &= ~UMMU_ATTR_CLEAN;
     }
     return true;
@@ -253,9 +254,9 @@ static void ummu_leaf_fill(const UmmuStage *w, uint64_t desc, unsigned level,
 }
 
 /*
- * Contiguous hint: one leaf for the whole group.  Software that sets it promises
- * a group of equal neighbours; the promise is checked (one read of the group),
- * so that a broken group never maps what its descriptors do not say.
+ * Contiguous hint: one leaf for the whole group.  Software that sets it
+ * promises a group of equal neighbours; the promise is checked (one read of the
+ * group), so that a broken group never maps what its descriptors do not say.
  */
 static void ummu_leaf_contiguous(const UmmuStage *w, uint64_t pa, uint64_t desc,
                                  unsigned level, UmmuLeaf *leaf)
@@ -389,7 +390,7 @@ unsigned ummu_walk_ahead(UmmuState *s, const UmmuTcte *tc, const UmmuLeaf *leaf,
     return n;
 }
 
-/* ---- stage 2 --------------------------------------------------------------- */
+/* ---- stage 2 ------------------------------------------------------------ */
 
 static bool ummu_s2_leaf(UmmuState *s, const UmmuTecte *te, uint64_t ipa,
                          const UmmuNeed *need, uint8_t cls, UmmuLeaf *leaf,
@@ -427,7 +428,7 @@ bool ummu_table_s2(UmmuState *s, const UmmuTecte *te, uint64_t ipa, uint8_t cls,
     return true;
 }
 
-/* ---- whole translation ------------------------------------------------------ */
+/* ---- whole translation -------------------------------------------------- */
 
 /*
  * Input rule of 8.2: bits above the input size all 0 or all 1.  The walk uses

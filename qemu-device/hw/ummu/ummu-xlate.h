@@ -5,7 +5,7 @@
  *
  * Raw entries are decoded once into these small structs; everything after the
  * fetch (checks, walks, caches) works on them only.  A function that can refuse
- * returns false and says why in a UmmuFault; recording it is the resolver's job.
+ * returns false and says why in a UmmuFault; the resolver records it.
  */
 #ifndef HW_UMMU_XLATE_H
 #define HW_UMMU_XLATE_H
@@ -53,7 +53,7 @@ typedef struct UmmuTecte {
     uint8_t tct_num, tct_fmt;
     uint8_t regime;             /* UmmuRegime */
     uint8_t priv_sel, inst_sel;
-    bool secure;                /* SECURE_SEL forces a state that is not there */
+    bool secure;                /* SECURE_SEL forces a state not there */
     bool has_s1, has_s2;
     bool mapt_en, stall_ok, mtm_en;
     bool s2_fbs, s2_fbr, s2_ptw;
@@ -93,7 +93,7 @@ enum {
 
 typedef struct UmmuLeaf {
     uint64_t pa;                /* of the address that was walked */
-    uint64_t desc_pa, hier;     /* stage 1 page: its descriptor, bits above it */
+    uint64_t desc_pa, hier;     /* stage 1 page: its descriptor, bits above */
     uint16_t attr;              /* UMMU_ATTR_* of all stages */
     uint8_t shift;              /* log2 of the extent the leaf is valid for */
     uint8_t s1_shift;           /* extent of the stage 1 leaf alone */
@@ -143,8 +143,8 @@ static inline bool ummu_perm_s2(uint16_t attr, const UmmuNeed *need)
 
 /* One range of the permission table that carries rights of its own. */
 typedef struct UmmuMaptPath {
-    uint32_t offset;            /* NEXT_LV_OFFSET and NEXT_LV_INDEX by which the */
-    uint16_t index;             /* table on the way to the node was reached */
+    uint32_t offset;            /* NEXT_LV_OFFSET and NEXT_LV_INDEX by which */
+    uint16_t index;             /* a table on the way was reached */
 } UmmuMaptPath;
 
 #define UMMU_MAPT_LEVELS 4
@@ -165,7 +165,7 @@ static inline unsigned ummu_mapt_span(unsigned level)
     return level == UMMU_MAPT_SINGLE ? UMMU_MAPT_ADDR_BITS : 39 - 9 * level;
 }
 
-/* ---- ummu-tables.c -------------------------------------------------------- */
+/* ---- ummu-tables.c ------------------------------------------------------ */
 
 bool ummu_tecte_fetch(UmmuState *s, uint32_t tag, UmmuTecte *te, UmmuFault *f);
 bool ummu_tcte_fetch(UmmuState *s, const UmmuTecte *te, uint32_t tid,
@@ -177,7 +177,7 @@ bool ummu_tecte_legal(const UmmuState *s, const uint64_t w[8]);
 bool ummu_tcte_legal(const UmmuState *s, const UmmuTecte *te,
                      const uint64_t w[8]);
 
-/* ---- ummu-walk.c ---------------------------------------------------------- */
+/* ---- ummu-walk.c -------------------------------------------------------- */
 
 /* Start level and log2 of the start table's bytes for a stage 1 geometry. */
 unsigned ummu_s1_start_level(unsigned gran, unsigned insize);
@@ -203,7 +203,7 @@ static inline bool ummu_table_ipa(UmmuState *s, const UmmuTecte *te,
     return !te->has_s2 || ummu_table_s2(s, te, ipa, cls, pa, f);
 }
 
-/* ---- ummu-mapt.c ---------------------------------------------------------- */
+/* ---- ummu-mapt.c -------------------------------------------------------- */
 
 bool ummu_mapt_find(UmmuState *s, const UmmuTecte *te, const UmmuTcte *tc,
                     uint64_t addr, UmmuMaptEntry *e, UmmuFault *f);
@@ -236,7 +236,7 @@ static inline UmmuMaptVerdict ummu_mapt_check(const UmmuMaptEntry *e,
     return UMMU_MAPT_PASS;
 }
 
-/* ---- ummu-stall.c --------------------------------------------------------- */
+/* ---- ummu-stall.c ------------------------------------------------------- */
 
 /* Keep a request; false if the list is full.  The event is the caller's. */
 bool ummu_stall_add(UmmuState *s, UmmuClient *c, uint32_t tag,

@@ -70,7 +70,7 @@ typedef struct UmmuResult {
     uint8_t event;             /* event code when FAULT/STALLED */
     uint16_t stag;             /* when STALLED */
     uint64_t pa;               /* when OK */
-    uint64_t len;              /* OK/RAZWI: bytes from uba, 1..req.len; else 0 */
+    uint64_t len;              /* OK, RAZWI: bytes from uba on; else 0 */
     uint64_t fault_addr;       /* first refused byte */
 } UmmuResult;
 
@@ -83,7 +83,7 @@ UmmuState *ummu_from_object(Object *obj);
 
 /*
  * A client of a UMMU.  stall_done() runs from the main loop (bottom half),
- * never from inside ummu_translate(): retry = translate again, else fail the job.
+ * never from inside ummu_translate(): retry = translate again, else fail.
  */
 typedef struct UmmuClient UmmuClient;
 typedef struct UmmuClientOps {
@@ -106,9 +106,9 @@ bool ummu_client_claim_stall(UmmuClient *c, uint16_t stag);
 void ummu_translate(UmmuClient *c, const UmmuRequest *req, UmmuResult *res);
 
 /*
- * The same, and what follows res.len bytes later as far as it is allowed too and
- * @more has room: one resolution for a stream over scattered pages.  Where the
- * parts end the client asks again; a refusal there is recorded only then.
+ * The same, and what follows res.len bytes later as far as it is allowed too
+ * and @more has room: one resolution for a stream over scattered pages.  Where
+ * the parts end the client asks again; a refusal there is recorded only then.
  */
 void ummu_translate_parts(UmmuClient *c, const UmmuRequest *req,
                           UmmuResult *res, UmmuPieces *more);
