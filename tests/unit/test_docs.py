@@ -30,6 +30,11 @@ def test_command_lines_name_what_exists() -> None:
     assert WRONG == {}
 
 
+def test_no_line_that_is_run_cleans_the_cache() -> None:
+    """Tests run on the user's own cache: an example of cleaning it may be shown, never run."""
+    assert [c.where for c in RUN if re.search(r"\bclean\b|\bgc\b|\brm\b|--refresh", c.text)] == []
+
+
 @pytest.mark.parametrize("command", RUN, ids=lambda command: command.where)
 def test_command_line_runs(command: doccheck.Command) -> None:
     done = subprocess.run(

@@ -9,6 +9,7 @@
 
 _Static_assert(sizeof(struct ummu_token_info) == 64, "ummu_token_info");
 _Static_assert(sizeof(struct ummu_tid_attr) == ARCH_TID_ATTR_SIZE, "ummu_tid_attr");
+_Static_assert(offsetof(struct ummu_tid_attr, kabi_reserve) == ARCH_TID_RESERVE_OFFSET, "ummu_tid_attr reserve");
 _Static_assert(sizeof(struct ummu_seg_attr) == 64, "ummu_seg_attr");
 _Static_assert(offsetof(struct ummu_seg_attr, kabi_reserve) == ARCH_SEG_RESERVE_OFFSET, "ummu_seg_attr reserve");
 _Static_assert(sizeof(struct ummu_tid_info) == 128, "ummu_tid_info");

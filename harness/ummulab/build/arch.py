@@ -64,7 +64,6 @@ ARCHES = {
             ("qemu-system-data", "usr/share/qemu/pvh.bin"),
             ("qemu-system-data", "usr/share/qemu/linuxboot_dma.bin"),
             ("qemu-system-data", "usr/share/qemu/kvmvapic.bin"),
-            ("qemu-system-data", "usr/share/qemu/qboot.rom"),
         ),
     ),
 }
