@@ -59,7 +59,10 @@ static UmmuStall *ummu_stall_find(UmmuStalls *st, uint16_t stag)
 {
     UmmuStall *e = st->slot[ummu_stag_slot(stag)];
 
-    return e && e->stag == stag ? e : NULL;
+    if (!e || e->stag != stag) {
+        return NULL;
+    }
+    return e;
 }
 
 static int64_t ummu_stall_now(void)
@@ -277,11 +280,12 @@ void ummu_client_cancel_stall(UmmuClient *c, uint16_t stag)
     UmmuStalls *st = c->ummu->stalls;
     UmmuStall *e = ummu_stall_find(st, stag);
 
-    if (e && e->client == c) {
-        trace_ummu_stall_cancel(ummu_id(st->s), stag);
-        ummu_stall_remove(st, e);
-        ummu_stall_rearm(st);
+    if (!e || e->client != c) {
+        return;
     }
+    trace_ummu_stall_cancel(ummu_id(st->s), stag);
+    ummu_stall_remove(st, e);
+    ummu_stall_rearm(st);
 }
 
 bool ummu_client_claim_stall(UmmuClient *c, uint16_t stag)
