@@ -432,10 +432,14 @@ def test_exports_are_the_interface(tmp_path: Path) -> None:
         "ummu_allocate_tid",
         "ummu_free_tid",
         "ummu_grant",
+        "ummu_grant_many",
         "ummu_log_register_backend",
         "ummu_log_restore_default",
+        "ummu_query",
+        "ummu_rotate_token",
         "ummu_ungrant",
         "ummu_ungrant_by_token",
+        "ummu_ungrant_many",
     }
     needed = subprocess.run(
         ["readelf", "-d", str(tmp_path / "libummu.so.1")], capture_output=True, text=True, check=True

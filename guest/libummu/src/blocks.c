@@ -73,11 +73,21 @@ static uint32_t find_free(const struct blocks *b)
 	return b->tables;
 }
 
+/* Inside a batch: the device may still follow a pointer to a table that was freed. */
+static void tables_settle(struct tid *t)
+{
+	if (t->plbi_deferred && t->plbi_pending) {
+		plbi_flush(t);
+		plbi_defer(t);
+	}
+}
+
 int table_alloc(struct tid *t, uint32_t *number)
 {
 	struct blocks *b = &t->blocks;
 	uint32_t n = find_free(b);
 
+	tables_settle(t);
 	if (n >= b->tables) {
 		log_error("tid 0x%x: all %u level tables are in use", t->tid, b->tables);
 		return -ERANGE;
@@ -103,6 +113,7 @@ void table_free(struct tid *t, uint32_t n)
 	if (n < b->lowest_free)
 		b->lowest_free = n;
 	if (--b->used_in_block[index] == 0 && index > 0) {
+		tables_settle(t);
 		ummu_sys.unmap(b->block[index], t->block_bytes);
 		b->block[index] = NULL;
 	}

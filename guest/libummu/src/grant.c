@@ -47,7 +47,7 @@ static struct rights rights_of(const struct seg *s)
 }
 
 /* Write the tokens of an open range again, after s->token changed. */
-static void write_tokens(struct tid *t, const struct seg *s)
+void seg_write_tokens(struct tid *t, const struct seg *s)
 {
 	struct rights r = rights_of(s);
 
@@ -63,7 +63,7 @@ static int add_token(struct tid *t, struct seg *s, const struct rights *r)
 		return -EINVAL;
 	s->tokens = 2;
 	s->token[1] = r->token[0];
-	write_tokens(t, s);
+	seg_write_tokens(t, s);
 	if (!(t->hw_cap & HW_CAP_PPLBI))
 		plbi_range(t, s->first, s->last - s->first + 1);
 	return 0;
@@ -93,7 +93,7 @@ static int open_range(struct tid *t, uint64_t first, uint64_t last, const struct
 	return 0;
 }
 
-static int grant_locked(struct tid *t, uint64_t addr, uint64_t size, unsigned int perm, struct ummu_seg_attr *attr)
+int tid_grant(struct tid *t, uint64_t addr, uint64_t size, unsigned int perm, struct ummu_seg_attr *attr)
 {
 	uint64_t last = addr + size - 1;
 	struct rights r;
@@ -122,12 +122,12 @@ int ummu_grant(uint32_t tid, void *data, size_t data_size, enum ummu_mapt_perm p
 	t = tid_get(tid);
 	if (!t)
 		return -EINVAL;
-	ret = grant_locked(t, (uintptr_t)data, data_size, (unsigned int)perm, attr);
+	ret = tid_grant(t, (uintptr_t)data, data_size, (unsigned int)perm, attr);
 	tid_put(t);
 	return ret;
 }
 
-static void close_range(struct tid *t, struct seg *s)
+void seg_close(struct tid *t, struct seg *s)
 {
 	if (t->mode == MAPT_MODE_TABLE)
 		mapt_remove(t, s->first, s->last);
@@ -138,12 +138,12 @@ static void close_range(struct tid *t, struct seg *s)
 	free(s);
 }
 
-static int drop_token(struct tid *t, struct seg *s, uint32_t token)
+int seg_drop_token(struct tid *t, struct seg *s, uint32_t token)
 {
 	if (!s->tokens || (token != s->token[0] && token != s->token[1]))
 		return -EINVAL;
 	if (s->tokens == 1) {
-		close_range(t, s);
+		seg_close(t, s);
 		return 0;
 	}
 	if (token == s->token[0])
@@ -151,7 +151,7 @@ static int drop_token(struct tid *t, struct seg *s, uint32_t token)
 	else
 		s->token[1] = s->token[0];
 	s->tokens = 1;
-	write_tokens(t, s);
+	seg_write_tokens(t, s);
 	plbi_range(t, s->first, s->last - s->first + 1);
 	return 0;
 }
@@ -172,9 +172,9 @@ static int ungrant(uint32_t tid, uint64_t addr, uint64_t size, const uint32_t *t
 		goto out;
 	s = segs_exact(&t->segs, addr, addr + size - 1);
 	if (s && token) {
-		ret = drop_token(t, s, *token);
+		ret = seg_drop_token(t, s, *token);
 	} else if (s) {
-		close_range(t, s);
+		seg_close(t, s);
 		ret = 0;
 	}
 out:

@@ -84,6 +84,9 @@ struct tid {
 	uint32_t ummu_cnt;
 	uint8_t ucmd_log2, ucpl_log2;
 
+	bool plbi_deferred;		/* a batch runs: tell the device once, at its end */
+	bool plbi_pending;
+
 	pthread_mutex_t lock;
 	unsigned int refs;		/* atomic */
 	bool dead;
@@ -124,10 +127,22 @@ void mapt_retoken(struct tid *t, uint64_t first, uint64_t last, const struct rig
 void entry_write(struct tid *t, uint64_t first, uint64_t last, const struct rights *r);
 void entry_clear(struct tid *t);
 
+/* grant.c: one range; all with the TID's lock held */
+int tid_grant(struct tid *t, uint64_t addr, uint64_t size, unsigned int perm, struct ummu_seg_attr *attr);
+int seg_drop_token(struct tid *t, struct seg *s, uint32_t token);
+void seg_write_tokens(struct tid *t, const struct seg *s);
+void seg_close(struct tid *t, struct seg *s);	/* frees s */
+
 /* plbi.c: invalidation; returns when the device has lost what was cached */
 void plbi_range(struct tid *t, uint64_t first, uint64_t size);
 void plbi_node(struct tid *t, uint64_t span_start, uint32_t table_number);
 void plbi_all(struct tid *t);
+/*
+ * Until plbi_flush() the ones above only take note.  Flush before memory that the
+ * device may still look at as a table is used otherwise or given back.
+ */
+void plbi_defer(struct tid *t);
+void plbi_flush(struct tid *t);
 int queues_map(struct tid *t, const struct ummu_tid_info *info);
 void queues_unmap(struct tid *t);
 

@@ -130,8 +130,25 @@ static uint32_t log2_up(uint64_t size)
 	return size <= 1 ? 0 : 64 - (uint32_t)__builtin_clzll(size - 1);
 }
 
+void plbi_defer(struct tid *t)
+{
+	t->plbi_deferred = true;
+}
+
+void plbi_flush(struct tid *t)
+{
+	if (t->plbi_pending)
+		plbi_all(t);
+	t->plbi_pending = false;
+	t->plbi_deferred = false;
+}
+
 void plbi_range(struct tid *t, uint64_t first, uint64_t size)
 {
+	if (t->plbi_deferred) {
+		t->plbi_pending = true;
+		return;
+	}
 	if (t->queue_map) {
 		uint32_t cmd[UCMD_WORDS] = {
 			UCMD_PLBI_USR_VA,
@@ -148,7 +165,7 @@ void plbi_range(struct tid *t, uint64_t first, uint64_t size)
 
 void plbi_node(struct tid *t, uint64_t span_start, uint32_t table)
 {
-	if (t->queue_map && t->hw_cap & HW_CAP_FREE_BIT) {
+	if (!t->plbi_deferred && t->queue_map && t->hw_cap & HW_CAP_FREE_BIT) {
 		const uint32_t per_block = t->blocks.per_block;
 		uint32_t cmd[UCMD_WORDS] = {
 			UCMD_INVALIDATE_NODE, 0, table / per_block, table % per_block * NODES_PER_TABLE,

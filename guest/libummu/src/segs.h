@@ -12,6 +12,7 @@ struct seg {
 	uint8_t perm, e_bit;
 	uint8_t tokens;			/* 0, 1, 2 */
 	uint32_t token[2];
+	bool marked;			/* named by the batch that runs */
 	/* tree */
 	uint32_t priority;
 	struct seg *left, *right;

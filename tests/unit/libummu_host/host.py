@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -238,3 +238,55 @@ def loaded(library: Path) -> Iterator[Host]:
         yield Host(Path(shutil.copy(library, folder / "libummu.so")))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Range(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("size", c.c_size_t), ("perm", c.c_int), ("attr", c.POINTER(SegAttr))]
+
+
+class Answer(c.Structure):
+    _fields_ = [("verdict", c.c_int), ("at", c.c_void_p)]
+
+
+class Extended:
+    """The functions of ummu_ext.h."""
+
+    def __init__(self, host: Host) -> None:
+        self._lib = lib = host.raw
+        many = [c.c_uint32, c.POINTER(Range), c.c_size_t, c.POINTER(c.c_size_t)]
+        lib.ummu_grant_many.argtypes = lib.ummu_ungrant_many.argtypes = many
+        lib.ummu_query.argtypes = [
+            *(c.c_uint32, c.c_void_p, c.c_size_t, c.c_int),
+            *(c.POINTER(c.c_uint32), c.c_int, c.POINTER(Answer)),
+        ]
+        lib.ummu_rotate_token.argtypes = [c.c_uint32, c.c_void_p, c.c_size_t, c.c_uint32, c.POINTER(Token)]
+
+    def grant_many(self, tid: int, ranges: list[tuple[int, int, int, int | None]]) -> tuple[int, int]:
+        """(result, number of the failed range) of (addr, size, perm, token) ranges."""
+        rows = [
+            Range(a, n, perm, c.pointer(SegAttr(c.pointer(Token(0, t)) if t is not None else None, 0)))
+            for a, n, perm, t in ranges
+        ]
+        return self._many(self._lib.ummu_grant_many, tid, rows)
+
+    def ungrant_many(self, tid: int, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        """(result, number of the failed range)."""
+        return self._many(self._lib.ummu_ungrant_many, tid, [Range(a, n, 0, None) for a, n in ranges])
+
+    def _many(self, function: Callable[..., int], tid: int, rows: list[Range]) -> tuple[int, int]:
+        failed = c.c_size_t(999)
+        return int(function(tid, (Range * len(rows))(*rows), len(rows), failed)), failed.value
+
+    def query(
+        self, tid: int, addr: int, size: int, access: int = R, token: int | None = None, e_bit: int = 1
+    ) -> tuple[int, int, int | None]:
+        """(result, verdict, first refused byte)."""
+        answer = Answer(-1, 0)
+        given = c.c_uint32(token) if token is not None else None
+        result = int(self._lib.ummu_query(tid, addr, size, access, given, e_bit, answer))
+        return result, answer.verdict, answer.at
+
+    def rotate(self, tid: int, addr: int, size: int, old: int, new: int | Token) -> int:
+        """ummu_rotate_token."""
+        token = Token(0, new) if isinstance(new, int) else new
+        return int(self._lib.ummu_rotate_token(tid, addr, size, old, token))
