@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -134,3 +135,10 @@ def test_unbind_and_bind_the_devices(vm: Vm) -> None:
     result = vm.run(script, 60)
     assert "zero-copy: ok" in result.text, result.text + result.stderr.decode()
     assert vm.kernel_reports == []
+
+
+@pytest.mark.parametrize("words", ["live 100", "threads 2", "batch 50", "nop"])
+def test_grant_bench(module_vm: Vm, words: str) -> None:
+    figures = json.loads(module_vm.run(f"{PROGRAMS}/grant_bench {words}", 60, check=True).stdout)
+    assert figures
+    assert all(value > 0 for value in figures.values())
