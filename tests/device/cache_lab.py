@@ -89,13 +89,13 @@ class CacheLab:
             length: int = 8) -> bool:  # fmt: skip
         """One real request; True if it was allowed."""
         text = f"eid={tag:#x},tid={tid:#x},uba={uba:#x},len={length},access={access},e-bit=1"
-        self.core.qom_set("benchmark-request", text + (f",token={token:#x}" if token is not None else ""))
-        return bool(self.core.qom("benchmark-result")["ok"])
+        text += f",token={token:#x}" if token is not None else ""
+        return bool(self.core.ask("benchmark-request", text, "benchmark-result")["ok"])
 
     def where(self, uba: int, *, tag: int, tid: int = 1) -> int:
         """Physical address that a request would get now, from the caches where they know it; changes nothing."""
-        self.core.qom_set("translate-request", f"eid={tag:#x},tid={tid:#x},uba={uba:#x},e-bit=1")
-        result = self.core.qom("translate-result")
+        text = f"eid={tag:#x},tid={tid:#x},uba={uba:#x},e-bit=1"
+        result = self.core.ask("translate-request", text, "translate-result")
         assert result["status"] == "ok", result
         pa: int = result["pa"]
         return pa
@@ -107,7 +107,8 @@ class CacheLab:
 
     def count(self, name: str) -> int:
         """One counter."""
-        return self.counters()[name]
+        number: int = self.core.qom(name)
+        return number
 
     def used(self, cache: str) -> int:
         """Lines in use: "cfg", "tlb" or "plb"."""

@@ -59,6 +59,10 @@ class Core:
         """Set a QOM property."""
         self.machine.qmp.qom_set(f"/machine/peripheral/ummu{self.number}", name, value)
 
+    def ask(self, question: str, value: Any, answer: str) -> Any:
+        """Set one QOM property and read another."""
+        return self.machine.qmp.qom_ask(f"/machine/peripheral/ummu{self.number}", question, value, answer)
+
     def image(self) -> dict[str, int]:
         """Values of all registers of the frame, by name."""
         return {name.removeprefix("UMMU_"): value for name, value in self.qom("registers").items()}

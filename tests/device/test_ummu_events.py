@@ -286,8 +286,8 @@ def ask(world: World, request: str, access: str, privileged: int) -> int:
     """One real request; 1 if it was allowed."""
     given = {"eid": hex(TAG), "e-bit": "1"} | dict(pair.split("=") for pair in request.split(",") if pair)
     keys = {"tid": hex(TID), "uba": hex(UBA), "len": "4", "access": access, "priv": str(privileged)} | given
-    world.core.qom_set("benchmark-request", ",".join(f"{key}={value}" for key, value in keys.items()))
-    allowed: int = world.core.qom("benchmark-result")["ok"]
+    text = ",".join(f"{key}={value}" for key, value in keys.items())
+    allowed: int = world.core.ask("benchmark-request", text, "benchmark-result")["ok"]
     return allowed
 
 

@@ -201,8 +201,7 @@ class Lab:
         """The device's answer, without side effects."""
         text = request_text(uba, length, access, tid, tag, token, e, privileged, instruction)
         path = PERIPHERAL.format("ummu0")
-        self.machine.qmp.qom_set(path, "translate-request", text)
-        result: dict[str, Any] = self.machine.qmp.qom_get(path, "translate-result")
+        result: dict[str, Any] = self.machine.qmp.qom_ask(path, "translate-request", text, "translate-result")
         return Answer(result["status"], result["event"].removeprefix("EVT_"), result["pa"], result["len"])
 
     def state(self) -> State:

@@ -57,6 +57,9 @@ class QemuProcess:
             f"socket,id=ummulab-qtest,fd={inherited[0]}",
             "-qtest",
             "chardev:ummulab-qtest",
+            # By default QEMU writes each command to stderr, several system calls for each.
+            "-qtest-log",
+            "none",
             "-chardev",
             f"socket,id=ummulab-qmp,fd={inherited[1]}",
             "-mon",

@@ -35,10 +35,10 @@ class QmpClient:
 
     def command(self, name: str, limit_s: float = DEFAULT_LIMIT_S, **arguments: Any) -> Any:
         """Run one command and return its ``return`` value.  Argument names: ``_`` stands for ``-``."""
-        message: Json = {"execute": name}
-        if arguments:
-            message["arguments"] = {key.replace("_", "-"): value for key, value in arguments.items()}
-        self._channel.send(json.dumps(message).encode() + b"\n", limit_s)
+        self._channel.send(_line(name, arguments), limit_s)
+        return self._answer(name, limit_s)
+
+    def _answer(self, name: str, limit_s: float = DEFAULT_LIMIT_S) -> Any:
         while True:
             answer = self._read(f"the answer to QMP {name}", limit_s)
             if "event" in answer:
@@ -79,6 +79,17 @@ class QmpClient:
         """Write one QOM property."""
         self.command("qom-set", path=path, property=name, value=value)
 
+    def qom_ask(self, path: str, question: str, value: Any, answer: str) -> Any:
+        """Write the property ``question`` and read ``answer``, sent together: one round trip instead of two."""
+        lines = _line("qom-set", {"path": path, "property": question, "value": value})
+        self._channel.send(lines + _line("qom-get", {"path": path, "property": answer}))
+        try:
+            self._answer("qom-set")
+        except QmpCommandError:
+            self._answer("qom-get")
+            raise
+        return self._answer("qom-get")
+
     def close(self) -> None:
         """Close the connection."""
         self._channel.close()
@@ -86,3 +97,10 @@ class QmpClient:
     def _read(self, what: str, limit_s: float) -> Json:
         message: Json = json.loads(self._channel.receive_line(what, limit_s))
         return message
+
+
+def _line(name: str, arguments: Json) -> bytes:
+    message: Json = {"execute": name}
+    if arguments:
+        message["arguments"] = {key.replace("_", "-"): value for key, value in arguments.items()}
+    return json.dumps(message).encode() + b"\n"
