@@ -52,7 +52,8 @@ def test_exec_takes_a_script(ummulab: Ummulab) -> None:
 
 
 def test_exec_boots_on_request(ummulab: Ummulab) -> None:
-    assert ummulab("exec", "--boot", "--memory", "128", "--cpus", "2", "--", "nproc").stdout == "2\n"
+    done = ummulab("exec", "--boot", "--memory", "128", "--cpus", "2", "--", "nproc")
+    assert done.stdout == "2\n", done.stderr
 
 
 @pytest.mark.parametrize("command", ["sleep 1000", "trap '' TERM INT; sleep 1000"])

@@ -18,7 +18,7 @@ from ummulab.build.debian import Download, Fetcher
 from ummulab.build.inputs import Inputs, SourceFile, read_sources, sha256
 from ummulab.build.locks import locked
 from ummulab.build.paths import writable
-from ummulab.build.progress import Reporter, jobs, scaled
+from ummulab.build.progress import Reporter, Step, jobs, scaled
 from ummulab.errors import UserError
 
 RECIPE = 2
@@ -26,7 +26,7 @@ SOURCE_PACKAGE = "linux-source-6.12"
 FOLDER = "guest/kernel"
 PACKAGES = ("make", "gcc", "libc6-dev", "flex", "bison", "bc", "perl", "xz-utils", "libelf-dev", "patch")
 #: Compiled and linked objects of a full build, for the progress bar.
-OBJECTS = {"aarch64": 1500, "x86_64": 1700}
+OBJECTS = {"aarch64": 1200, "x86_64": 1350}
 #: Measured, with room to spare.
 SOURCE_GIB = 1.9
 BUILD_GIB = 0.3
@@ -152,14 +152,16 @@ class Kernel:
         need = (DEBUG_BUILD_GIB if self._debug else BUILD_GIB) + (0 if unpacked else SOURCE_GIB)
         host.require_disk(need, "building the guest kernel")
         host.require_packages([*PACKAGES, *self.arch.compiler_packages()], self._reporter)
-        fresh = not (tree.output / self.arch.image).exists()
         self.unpack_source()
         self._marker(writable(tree.output)).unlink(missing_ok=True)
         log = process.log_path(f"kernel-{self._variant}")
         make: list[str | Path] = ["make", "-C", tree.source, f"O={tree.output}", *tree.make]
+        with self._reporter.step(f"configuring the guest kernel for {self._variant}", 20) as step:
+            changed = self._configure(tree, make, log, step)
+        # An option that changed is seen by most of the tree.
+        fresh = changed or not (tree.output / self.arch.image).exists()
         seconds = scaled(900 if self._debug else 420) if fresh else 60
         with self._reporter.step(f"building the guest kernel for {self._variant}", seconds) as step:
-            self._configure(tree, make, log)
             process.run(
                 [*make, f"-j{jobs()}", Path(self.arch.image).name, "modules"],
                 log,
@@ -181,7 +183,8 @@ class Kernel:
         with locked(self._folder.name, self._reporter):
             return sources.unpack(script, [archive], self._folder / "src", name, 60, self._reporter)
 
-    def _configure(self, tree: KernelTree, make: list[str | Path], log: Path) -> None:
+    def _configure(self, tree: KernelTree, make: list[str | Path], log: Path, step: Step) -> bool:
+        """Make .config from the fragments; True if it is another one than before."""
         config = tree.output / ".config"
         log.unlink(missing_ok=True)
         # In a folder of its own: .config must change only when its content does, or all is built again.
@@ -192,7 +195,12 @@ class Kernel:
         preset = scratch / "preset.config"
         lines = [f"# {k} is not set" if v == "n" else f"{k}={v}" for k, v in self._wanted.items()]
         preset.write_text("\n".join(lines) + "\n")
-        process.run([*make, "allnoconfig", f"KCONFIG_ALLCONFIG={preset}"], log, "configuring the guest kernel")
+        process.run(
+            [*make, "allnoconfig", f"KCONFIG_ALLCONFIG={preset}"],
+            log,
+            "configuring the guest kernel",
+            step=step,
+        )
         text = (scratch / ".config").read_text()
         lost = lost_options(self._wanted, parse_config(text))
         if lost:
@@ -200,8 +208,10 @@ class Kernel:
                 f"guest kernel: Kconfig did not take {', '.join(lost)}",
                 hint="a dependency is missing or the name is wrong: see guest/kernel/*.config",
             )
-        if not config.exists() or config.read_text() != text:
-            config.write_text(text)
+        if config.exists() and config.read_text() == text:
+            return False
+        config.write_text(text)
+        return True
 
 
 def environment() -> dict[str, str]:
