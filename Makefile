@@ -11,7 +11,7 @@ T ?=
 SPREAD := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run-vm test test-unit test-device test-guest qemu qemu-asan kernel image images lint format clean
+.PHONY: help run-vm test test-unit test-device test-guest qemu qemu-asan kernel image images packages lint format clean
 
 help: ## This table
 	@printf '%-14s%s\n' target 'what it does' '------' '------------'
@@ -51,6 +51,9 @@ image: ## Build the guest's modules, libraries, tools and root file system
 
 images: ## Pack all of it for UMMULAB_IMAGES=DIR (into build/images)
 	@$(U) images make
+
+packages: ## libummu as Debian packages and RPMs (into build/packages)
+	@$(U) packages
 
 lint: ## Run the linters of all languages
 	@$(U) ruff check harness tests scripts
