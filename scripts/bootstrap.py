@@ -19,7 +19,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Tools that run in the environment instead of the ummulab command.
@@ -96,7 +96,20 @@ def reason(log: Path) -> str:
     return f"{errors[-1] if errors else 'pip failed'} (log: {log})"
 
 
-def make_environment(venv: Path, wanted: list[str]) -> None:
+def run_logged(command: list[str], out: TextIO, lock: TextIO) -> int:
+    """Run one step; should we be killed, it ends as well, and keeps the lock until then."""
+    guard = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    done = subprocess.run(
+        [*guard, *command],
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        pass_fds=[lock.fileno()],
+    )
+    return done.returncode
+
+
+def make_environment(venv: Path, wanted: list[str], lock: TextIO) -> None:
     """Create the environment; the caller holds the lock."""
     install_venv_package()
     shutil.rmtree(venv, ignore_errors=True)
@@ -109,11 +122,20 @@ def make_environment(venv: Path, wanted: list[str]) -> None:
             # The user's own pip configuration decides where packages come from.
             [str(venv / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", *wanted],
         ):
-            if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT).returncode:
+            if run_logged(command, out, lock):
                 out.flush()
                 die(reason(log))
     (venv / "complete").touch()
     say(f"Python environment ready after {time.monotonic() - start:.0f} s")
+
+
+def take(lock: TextIO) -> None:
+    """Hold the lock; say so when another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("waiting for another ummulab that sets up the Python environment")
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def ensure_environment() -> Path:
@@ -127,9 +149,9 @@ def ensure_environment() -> Path:
         except OSError as error:
             die(f"cannot write to the cache folder {cache_dir()}: {error.strerror}")
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            take(lock)
             if not (venv / "complete").exists():
-                make_environment(venv, wanted)
+                make_environment(venv, wanted, lock)
     return venv / "bin/python"
 
 
