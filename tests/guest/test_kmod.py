@@ -142,3 +142,17 @@ def test_grant_bench(module_vm: Vm, words: str) -> None:
     figures = json.loads(module_vm.run(f"{PROGRAMS}/grant_bench {words}", 60, check=True).stdout)
     assert figures
     assert all(value > 0 for value in figures.values())
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS[:2] + PARAMETERS[3:4])
+@pytest.mark.parametrize("start", [1, 0xBEEF])
+def test_a_hostile_process_reaches_nobody(vm: Vm, parameters: str, start: int) -> None:
+    reload(vm, parameters)
+    before = leftovers(vm)
+    result = vm.run([f"{PROGRAMS}/isolation_test", hex(start)], 120)
+    report = parse_tap(result.text)
+    assert report.problems == (), result.text + result.stderr.decode()
+    assert [line.name for line in report.failed] == []
+    assert "zero-copy: ok" in vm.run(["ummu-demo", "zero-copy"], check=True).text
+    assert leftovers(vm) == before
+    assert vm.kernel_reports == []
