@@ -183,7 +183,8 @@ def test_state_of_a_tid(core: Core) -> None:
     words = [state["tcte"][f"word{n}"] for n in range(8)]
     assert SPEC.structures["TCTE"].join(words) == tcte
     assert state["entity"] | {"tct": 0} == {
-        "st-mode": 5, "stage1": 1, "stage2": 0, "el2": 0, "vmid": 0, "tct": 0, "tct-log2": 6, "mapt-en": 0, "may-stall": 1,
+        "st-mode": 5, "stage1": 1, "stage2": 0, "el2": 0, "vmid": 0, "tct": 0, "tct-log2": 6, "mapt-en": 0,
+        "may-stall": 1,
     }  # fmt: skip
     context = state["context"]
     assert (context["asid"], context["matt-input-bits"], context["matt-granule"]) == (0x1234, 48, 4096)
