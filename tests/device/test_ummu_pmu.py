@@ -182,8 +182,18 @@ def test_state_of_a_tid(core: Core) -> None:
     assert state["tecte"]["refused"] == "" and state["tcte"]["refused"] == ""
     words = [state["tcte"][f"word{n}"] for n in range(8)]
     assert SPEC.structures["TCTE"].join(words) == tcte
+    assert state["entity"] | {"tct": 0} == {
+        "st-mode": 5, "stage1": 1, "stage2": 0, "el2": 0, "vmid": 0, "tct": 0, "tct-log2": 6, "mapt-en": 0,
+        "may-stall": 1,
+    }  # fmt: skip
+    context = state["context"]
+    assert (context["asid"], context["matt-input-bits"], context["matt-granule"]) == (0x1234, 48, 4096)
+    assert (context["e-bit"], context["stalls"], context["mapt-en"]) == (0, 0, 0)
     core.qom_set("query-tid", 64)
-    assert core.qom("tid-state")["tcte"]["refused"] == "EVT_BAD_TOKENID"
+    refused = core.qom("tid-state")
+    assert (
+        refused["tcte"]["refused"] == "EVT_BAD_TOKENID" and "context" not in refused and "entity" in refused
+    )
     core.qom_set("query-tag", 4)
     assert core.qom("tid-state")["tecte"]["refused"] == "EVT_BAD_DSTEID"
     assert core.qom("counters") == before

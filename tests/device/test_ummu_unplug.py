@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from ummulab.qtest.accel import OP
 from ummulab.qtest.bench import CANARY_VA, Bench
-from ummulab.qtest.errors import QmpCommandError
+from ummulab.qtest.errors import QmpCommandError, QtestError
 from ummulab.qtest.machine import VENDOR, QtestMachine
 from ummulab.qtest.pci import PciBus, PciFunction
 
@@ -154,3 +154,33 @@ def test_v23_quit_in_mid_job() -> None:
         bench.queue.ring_bell()
         bench.machine.qtest.clock_step(1000)
         assert bench.machine.process.quit() == 0
+
+
+@pytest.mark.parametrize(("devices", "words"), [
+    (("ummu,id=ummu0", "ummu-accel,id=a,ummu=nobody,eid=1"), ("nobody",)),
+    (("ummu,id=ummu0", "ummu-accel,id=a,eid=1"), ("ummu",)),
+    (("edu,id=ummu0", "ummu-accel,id=a,ummu=ummu0,eid=1"), ("ummu0",)),
+    (("ummu-accel,id=a,ummu=ummu0,eid=1", "ummu,id=ummu0"), ("ummu0",)),
+    (("ummu,id=ummu0", "ummu-accel,id=a,ummu=ummu0,eid=1", "ummu-accel,id=b,ummu=ummu0,eid=0x1"), ("eid", "used")),
+    (("ummu,id=ummu0", "ummu,id=ummu0"), ("ummu0",)),
+    (("ummu-core,id=c",), ("ummu-core",)),
+])  # fmt: skip
+def test_v23_wrong_composition_ends_qemu_with_one_line(
+    devices: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    """Unknown UMMU, not a UMMU, a UMMU that comes later, an EID used twice."""
+    with pytest.raises(QtestError) as caught, QtestMachine(devices):
+        pass
+    said = [line for line in str(caught.value).splitlines() if "-device" in line]
+    assert len(said) == 1 and all(word in said[0] for word in words), caught.value
+
+
+def test_v23_same_eid_behind_two_ummus_is_fine() -> None:
+    devices = (
+        "ummu,id=ummu0",
+        "ummu,id=ummu1",
+        "ummu-accel,id=a,ummu=ummu0,eid=1",
+        "ummu-accel,id=b,ummu=ummu1,eid=1",
+    )
+    with QtestMachine(devices) as machine:
+        assert len(machine.functions) == 4

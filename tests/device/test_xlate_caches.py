@@ -466,3 +466,36 @@ def test_disabling_empties_the_caches_unless_strict() -> None:
             assert lab.ask(BASE, tag=TAG)
             lab.core.regs.write("CTRL0", 0)
             assert lab.used("tlb") == left
+
+
+@pytest.mark.parametrize(
+    ("pages", "missing", "kept"), [(1, None, 1), (5, None, 5), (8, None, 8), (12, None, 8), (8, 2, 2)]
+)
+def test_long_request_keeps_the_pages_it_asks_for(
+    lab: CacheLab, pages: int, missing: int | None, kept: int
+) -> None:
+    """One read of the table gives up to eight descriptors; never more pages than were asked for, never a bad one."""
+    targets = []
+    for n in range(16):
+        targets.append(lab.page())
+        lab.page()  # never neighbours in memory
+        lab.matt.map(BASE + n * PAGE, targets[n], PAGE, attributes=LEAF | (AP_RO if n == 1 else 0))
+    if missing is not None:
+        lab.matt.unmap(BASE + missing * PAGE, PAGE)
+    assert lab.ask(BASE, tag=TAG, length=pages * PAGE)
+    assert lab.used("tlb") == kept
+    assert [lab.where(BASE + n * PAGE, tag=TAG) for n in range(kept)] == targets[:kept]
+    if kept > 1:
+        assert lab.hits("tlb", BASE + PAGE, tag=TAG)
+        assert not lab.ask(BASE + PAGE, tag=TAG, access="write"), "rights are judged on use"
+        lab.command("CMD_TLBI_OS_VA", TID=TID, TECTE_TAG=TAG, ADDR=tlbi_address(BASE + PAGE), GS=1)
+        assert lab.used("tlb") == kept - 1
+
+
+def test_pages_not_accessed_yet_are_not_kept_ahead(lab: CacheLab) -> None:
+    lab.context(TAG, TID, HAF=1)
+    for n in range(8):
+        lab.matt.map(BASE + n * PAGE, lab.page(), PAGE, attributes=LEAF & ~(1 << 10 if n == 3 else 0))
+        lab.page()
+    assert lab.ask(BASE, tag=TAG, length=8 * PAGE)
+    assert lab.used("tlb") == 3 and lab.count("access-flag-updates") == 0

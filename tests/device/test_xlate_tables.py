@@ -7,11 +7,11 @@ import itertools
 
 import pytest
 from ummulab.model import Access
-from ummulab.qtest.bench import TCTE, TECTE
+from ummulab.qtest.bench import PERIPHERAL, TCTE, TECTE
 from ummulab.qtest.machine import QtestMachine
 from ummulab.qtest.memory import PAGE
 from ummulab.qtest.tables import address_field
-from ummulab.qtest.ummu import SPEC
+from ummulab.qtest.ummu import SPEC, register_address
 from xlate_lab import TID, VA, Lab
 
 DEVICES = ("ummu,id=ummu0",)
@@ -243,3 +243,31 @@ def test_v15_all_ones(lab: Lab) -> None:
 def test_context_e_bit(lab: Lab, context: int, request_e: int) -> None:
     lab.tcte(E_BIT=context)
     assert lab.agree(lab.state(), VA, e=request_e).event == ("EBIT_DENY" if context and not request_e else "")
+
+
+@pytest.mark.parametrize("log2size", [16, 17, 19, 31])
+def test_v17_entity_table_exponent_above_the_capability(lab: Lab, log2size: int) -> None:
+    """2^16 tags are all there are: the last one is read, and one guest-error line says what is wrong."""
+    path = PERIPHERAL.format("ummu0")
+    before = lab.machine.qmp.qom_get(path, "guest-errors")
+    big = lab.arena.take(64 << 16)
+    lab.arena.write(big + 64 * 0xFFFF, TECTE.pack(**lab.tecte_fields()))
+    lab.regs.write("CTRL0", 0)
+    lab.regs.write("TECT_BASE", register_address("TECT_BASE", "ADDR", big))
+    lab.tect_config(log2size=log2size)
+    assert lab.machine.qmp.qom_get(path, "guest-errors") == before + (log2size > 16)
+    lab.map(VA, lab.page(0))
+    state = lab.state()
+    assert lab.agree(state, VA, tag=0xFFFF).ok
+    assert lab.agree(state, VA, tag=0x10000).event == "BAD_DSTEID"
+
+
+@pytest.mark.parametrize("number", [19, 20, 21, 31])
+def test_v17_context_table_exponent_above_the_capability(lab: Lab, number: int) -> None:
+    """TIDs have 20 bits however large TCT_NUM is."""
+    lab.map(VA, lab.page(0))
+    lab.tecte(TCT_NUM=number)
+    state = lab.state()
+    assert lab.agree(state, VA).ok
+    # Far behind our 64 contexts: empty memory, or the end of it.
+    assert lab.agree(state, VA, tid=0xFFFFF).event in ("BAD_TOKENID", "TCT_FETCH", "BAD_TCT")

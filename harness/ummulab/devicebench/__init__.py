@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``ummulab bench device``: what translations and copies of the device models cost, without a guest.
 
-Copies are wall time from the doorbell to the completion, look-ups are timed inside QEMU (QOM property
-``benchmark-request``).  Beside them, in the same run: the host's own memcpy of the same memory, and QEMU's ``edu``
-device copying the same bytes.  Every figure is the best of ``repeat`` rounds: what else runs on the host can only add.
+Copies are timed in CPU time of QEMU, look-ups inside it (QOM property ``benchmark-request``).  Beside them, in the same
+run: the host's own memcpy of the same memory, and QEMU's ``edu`` device copying the same bytes.  Every figure is the
+best of its rounds: what else runs on the host can only add.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@
 #include "qapi/visitor.h"
 #include "qemu/cutils.h"
 #include "qemu/keyval.h"
-#include "ummu-internal.h"
+#include "ummu-xlate.h"
 #include "trace.h"
 
 /* ---- visiting dictionaries ---------------------------------------------- */
@@ -162,17 +162,65 @@ static void put_entry(Visitor *v, const char *what, uint8_t refusal,
     visit_end_struct(v, NULL);
 }
 
+static void put_entity(Visitor *v, const UmmuTecte *te)
+{
+    put_u64(v, "st-mode", te->mode);
+    put_u64(v, "stage1", te->has_s1);
+    put_u64(v, "stage2", te->has_s2);
+    put_u64(v, "el2", te->regime == UMMU_REGIME_EL2);
+    put_u64(v, "vmid", te->vmid);
+    put_u64(v, "tct", te->tct_ptr);
+    put_u64(v, "tct-log2", te->tct_num);
+    put_u64(v, "mapt-en", te->mapt_en);
+    put_u64(v, "may-stall", te->stall_ok);
+}
+
+static void put_context(Visitor *v, const UmmuTcte *tc)
+{
+    put_u64(v, "asid", tc->asid);
+    put_u64(v, "e-bit", tc->e_bit);
+    put_u64(v, "stalls", tc->fbs);
+    put_u64(v, "records", tc->fbr);
+    put_u64(v, "walk-disabled", tc->mattwd);
+    put_u64(v, "matt-bypass", tc->bypass);
+    put_u64(v, "matt", tc->s1.base);
+    put_u64(v, "matt-input-bits", tc->s1.insize);
+    put_u64(v, "matt-output-bits", tc->s1.outsize);
+    put_u64(v, "matt-granule", tc->bypass ? 0 : 1ull << tc->s1.gran);
+    put_u64(v, "big-endian", tc->s1.big);
+    put_u64(v, "mapt-en", tc->mapt_en);
+    put_u64(v, "mapt-table", tc->mapt_table);
+    put_u64(v, "mapt", tc->bba);
+    put_u64(v, "mapt-blocks", tc->bta);
+}
+
 /* What a request of (query-tag, query-tid) would be decided by. */
 static void visit_tid_state(Visitor *v, UmmuState *s)
 {
-    uint64_t words[8] = { 0 };
+    uint64_t te_words[8] = { 0 }, tc_words[8] = { 0 };
+    uint8_t te_bad = ummu_peek_tecte(s, s->query.tag, te_words);
+    uint8_t tc_bad = ummu_peek_tcte(s, s->query.tag, s->query.tid, tc_words);
+    UmmuTecte te;
+    UmmuTcte tc;
 
     put_u64(v, "tag", s->query.tag);
     put_u64(v, "tid", s->query.tid);
-    put_entry(v, "tecte", ummu_peek_tecte(s, s->query.tag, words), words);
-    memset(words, 0, sizeof(words));
-    put_entry(v, "tcte", ummu_peek_tcte(s, s->query.tag, s->query.tid, words),
-              words);
+    put_entry(v, "tecte", te_bad, te_words);
+    put_entry(v, "tcte", tc_bad, tc_words);
+    if (te_bad) {
+        return;
+    }
+    ummu_tecte_decode(s, te_words, &te);
+    visit_start_struct(v, "entity", NULL, 0, &error_abort);
+    put_entity(v, &te);
+    visit_end_struct(v, NULL);
+    if (tc_bad) {
+        return;
+    }
+    ummu_tcte_decode(s, &te, tc_words, &tc);
+    visit_start_struct(v, "context", NULL, 0, &error_abort);
+    put_context(v, &tc);
+    visit_end_struct(v, NULL);
 }
 
 static void visit_translation(Visitor *v, UmmuState *s)
