@@ -67,11 +67,12 @@ static void event_print(struct ummu_unit *u, const u64 *e, const struct ummu_fau
 		q->suppressed++;
 		return;
 	}
-	dev_warn(u->dev, "event %s (%#x): tid %#x, tag %u, %s at %#llx%s, %u before it not shown\n",
-		 event_name(f->code), f->code, f->tid, f->tag,
-		 f->exec ? "fetch" : f->write ? "write" : "read", f->addr,
-		 FIELD_GET(EVT_W0_S2, e[0]) ? ", stage 2" : "", q->suppressed);
+	if (q->suppressed)
+		dev_warn(u->dev, "%u events not shown\n", q->suppressed);
 	q->suppressed = 0;
+	dev_warn(u->dev, "event %s (%#x): tid %#x, tag %u, %s at %#llx%s\n", event_name(f->code), f->code,
+		 f->tid, f->tag, f->exec ? "fetch" : f->write ? "write" : "read", f->addr,
+		 FIELD_GET(EVT_W0_S2, e[0]) ? ", stage 2" : "");
 }
 
 static void event_handle(struct ummu_unit *u, const u64 *e)
