@@ -70,8 +70,9 @@ static void event_print(struct ummu_unit *u, const u64 *e, const struct ummu_fau
 	if (q->suppressed)
 		dev_warn(u->dev, "%u events not shown\n", q->suppressed);
 	q->suppressed = 0;
-	dev_warn(u->dev, "event %s (%#x): tid %#x, tag %u, %s at %#llx%s\n", event_name(f->code), f->code,
-		 f->tid, f->tag, f->exec ? "fetch" : f->write ? "write" : "read", f->addr,
+	dev_warn(u->dev, "event %s (%#x): tid %#x, tag %u, %s at %#llx%s\n",
+		 event_name(f->code), f->code, f->tid, f->tag,
+		 f->exec ? "fetch" : f->write ? "write" : "read", f->addr,
 		 FIELD_GET(EVT_W0_S2, e[0]) ? ", stage 2" : "");
 }
 
