@@ -8,7 +8,9 @@ accelerator's own ring accesses disturb no case: TID 2 (rings) and TID 3 (a cont
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from functools import lru_cache
 from typing import Any
 
 from ummulab.qtest import ummu as ummu_driver
@@ -74,13 +76,10 @@ class Bench:
 
     def _canary(self) -> None:
         """8 MiB of pages with known contents; neighbours in VA are never neighbours in PA."""
-        self.canary = self.arena.take(CANARY_SIZE, 2 << 20)
-        pages = CANARY_SIZE // PAGE
+        self.canary = self.arena.take(CANARY_SIZE, 2 << 20, zero=False)
         self.fill_canary()
-        for first in range(0, pages, 512):
-            va = CANARY_VA + first * PAGE
-            leaves = [(self.canary_pa(va + n * PAGE)) | LEAF | 3 for n in range(512)]
-            self.arena.write(self.matt.entry(va, 3), struct.pack("<512Q", *leaves))
+        for va, leaves in _canary_leaves(self.canary):
+            self.arena.write(self.matt.entry(va, 3), leaves)
 
     def fill_canary(self) -> None:
         """(Re)write the known contents: every 8 bytes hold their own VA times an odd constant."""
@@ -316,18 +315,15 @@ class Bench:
         permitted access works afterwards.
         """
         address = va + done if fault_addr is None else fault_addr
-        before = bytearray(self.canary_snapshot())
+        watch = _CanaryWatch(self)
         completion = self.dma(op, va, length, **how)
         assert completion.status == "FAULT", f"expected a refusal with {code:#x}, got {completion}"
         assert completion.event == (code if event else 0), f"expected code {code:#x}, got {completion}"
         assert completion.bytes_done == done, f"expected {done} bytes done, got {completion}"
         assert completion.fault_addr == address, f"expected refusal at {address:#x}, got {completion}"
-        after = bytearray(self.canary_snapshot())
-        if op == "write":
-            for at, n in _pieces(va, done):
-                offset = self.canary_offset(at)
-                before[offset : offset + n] = after[offset : offset + n]
-        assert before == after, "memory changed although the access was refused"
+        written = [(self.canary_offset(at), n) for at, n in _pieces(va, done)] if op == "write" else []
+        same = watch.unchanged(written)
+        assert same, "memory changed although the access was refused"
         records = self.events()
         if event:
             expected = {
@@ -367,6 +363,42 @@ def _pieces(va: int, length: int) -> list[tuple[int, int]]:
         out.append((va, n))
         va += n
     return out
+
+
+class _CanaryWatch:
+    """Canary memory as it was, compared with what it is, in place: a refusal must not cost megabytes of garbage."""
+
+    _buffer = bytearray(CANARY_SIZE)  # shared: one watch at a time
+
+    def __init__(self, bench: Bench) -> None:
+        self._live = (ctypes.c_char * CANARY_SIZE).from_buffer(
+            bench.machine.ram.map, bench.machine.offset(bench.canary, CANARY_SIZE)
+        )
+        self._was = (ctypes.c_char * CANARY_SIZE).from_buffer(self._buffer)
+        ctypes.memmove(self._was, self._live, CANARY_SIZE)
+
+    def unchanged(self, written: list[tuple[int, int]]) -> bool:
+        """No byte differs outside the (offset, length) ranges; ends the watch."""
+        for offset, length in written:
+            ctypes.memmove(ctypes.byref(self._was, offset), ctypes.byref(self._live, offset), length)
+        same = bool(_memcmp(self._was, self._live, CANARY_SIZE) == 0)
+        del self._live  # or the memory could not be unmapped
+        return same
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+@lru_cache(maxsize=8)
+def _canary_leaves(canary: int) -> list[tuple[int, bytes]]:
+    """(VA of the first page, 512 descriptors) of each level 3 table over canary memory at a place."""
+    tables = []
+    for first in range(0, CANARY_SIZE // PAGE, 512):
+        va = CANARY_VA + first * PAGE
+        pages = (canary + Bench.canary_offset(va + n * PAGE) for n in range(512))
+        tables.append((va, struct.pack("<512Q", *(page | LEAF | 3 for page in pages))))
+    return tables
 
 
 _IMAGE: bytes = b""

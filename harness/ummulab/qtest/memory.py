@@ -10,7 +10,7 @@ PAGE = 4096
 
 
 class Arena:
-    """A bump allocator over the RAM of a machine.  Everything it hands out is zeroed."""
+    """A bump allocator over the RAM of a machine.  What it hands out is zeroed, unless that is not wanted."""
 
     def __init__(self, machine: QtestMachine) -> None:
         self.machine = machine
@@ -18,15 +18,16 @@ class Arena:
         self._end = machine.arch.ram_base + machine.ram_size
         self._next = self._start
 
-    def take(self, size: int, align: int = PAGE) -> int:
-        """Address of ``size`` zeroed bytes."""
+    def take(self, size: int, align: int = PAGE, *, zero: bool = True) -> int:
+        """Address of ``size`` zeroed bytes; ``zero=False`` for large areas that are filled at once."""
         address = (self._next + align - 1) & ~(align - 1)
         if address + size > self._end:
             raise QtestError(
                 f"the test machine has {self.machine.ram_size >> 20} MiB of RAM, too little for the tables"
             )
         self._next = address + size
-        self.write(address, bytes(size))
+        if zero:
+            self.write(address, bytes(size))
         return address
 
     def read(self, address: int, length: int) -> bytes:
