@@ -245,7 +245,7 @@ def test_v16_random_accesses_against_a_model(core: Core) -> None:
     masks = {r.name: 0 if read_only(r) else r.mask for r in ALL}
     starts = [(r, half) for r in plain for half in range(0, size_of(r), 4)]
     writes: list[tuple[int, int, int]] = []
-    for _ in range(1_000_000 if SOAK else 50_000):
+    for _ in range(1_000_000 if SOAK else 20_000):
         register, half = rng.choice(starts)
         size = rng.choice((1, 2, 4, 4, 8))
         offset = register.offset + half + (rng.randrange(1, 4) if rng.random() < 0.1 else 0)
