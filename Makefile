@@ -11,12 +11,13 @@ T ?=
 SPREAD := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run-vm test test-unit test-device test-guest qemu qemu-asan kernel image images packages lint format clean
+.PHONY: help run-vm test test-unit test-device test-guest test-device-asan soak fuzz-device \
+	qemu qemu-asan kernel image images packages lint format clean
 
 help: ## This table
-	@printf '%-14s%s\n' target 'what it does' '------' '------------'
+	@printf '%-17s%s\n' target 'what it does' '------' '------------'
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)$$/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		while IFS='|' read -r name text; do printf '%-14s%s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '%-17s%s\n' "$$name" "$$text"; done
 	@printf '\n%s\n' 'GUEST_ARCH=aarch64 (default) or x86_64; T="-k name" passes options to pytest.'
 
 run-vm: ## Build what is missing, boot a VM, give its prompt
@@ -36,6 +37,15 @@ test-device: ## Tests of the device models, without a guest
 test-guest: ## Tests in a booted guest
 	@$(U) build all
 	@$(U) pytest $(SPREAD) tests/guest $(T)
+
+test-device-asan: ## Device tests under the address and undefined-behaviour sanitizers
+	@UMMULAB_QEMU_ASAN=1 $(U) pytest $(SPREAD) tests/device $(T)
+
+soak: ## The device tests in full length
+	@UMMULAB_SOAK=1 $(U) pytest $(SPREAD) tests/device $(T)
+
+fuzz-device: ## Fuzz both devices for MINUTES=10
+	@$(U) fuzz device --minutes $(or $(MINUTES),10)
 
 qemu: ## Build QEMU with the device models
 	@$(U) build qemu
