@@ -96,8 +96,18 @@ def test_modules_load_again_and_again(vm: Vm) -> None:
     assert "zero-copy: ok" in vm.run(["ummu-demo", "zero-copy"], check=True).text
 
 
+def hold(vm: Vm) -> int:
+    """A process that holds two grants; returns its TID."""
+    vm.run("(sleep 1000 | ummu-demo hold) >/tmp/out 2>&1 &")
+    wait = "for i in `seq 100`; do grep -q holding /tmp/out && break; sleep 0.05; done; cat /tmp/out"
+    said = vm.run(wait, check=True).text
+    found = re.search(r"tid (0x[0-9a-f]+)", said)
+    assert found, said
+    return int(found[1], 16)
+
+
 def test_module_in_use_stays(vm: Vm) -> None:
-    vm.run("(sleep 1000 </dev/null | ummu-demo hold) >/tmp/out 2>&1 &")
+    hold(vm)
     vm.run(
         "for i in `seq 100`; do grep -q holding /tmp/out && break; sleep 0.05; done; grep holding /tmp/out",
         check=True,
@@ -156,3 +166,26 @@ def test_a_hostile_process_reaches_nobody(vm: Vm, parameters: str, start: int) -
     assert "zero-copy: ok" in vm.run(["ummu-demo", "zero-copy"], check=True).text
     assert leftovers(vm) == before
     assert vm.kernel_reports == []
+
+
+def test_debugfs_shows_a_live_tid(vm: Vm) -> None:
+    tid = hold(vm)
+    shown = vm.run("cat /sys/kernel/debug/ummu/tids", check=True).text
+    assert f"tid {tid:#x}:" in shown
+    assert "mapt: en 1 mode table" in shown
+    units = vm.run("cat /sys/kernel/debug/ummu/units", check=True).text
+    assert "mcmdq 0:" in units
+    assert "0x0:0x100" in vm.run("cat /sys/kernel/debug/ummu/entities", check=True).text
+
+
+def test_tracepoints_follow_a_grants_life(vm: Vm) -> None:
+    vm.run("echo 1 >/sys/kernel/tracing/events/ummu/enable; ummu-demo zero-copy", check=True)
+    trace = vm.run("cat /sys/kernel/tracing/trace", check=True).text
+    for event in ("ummu_tid_alloc", "ummu_context", "ummu_plbi", "ummu_event", "ummu_tid_free", "ummu_cmd"):
+        assert f"{event}:" in trace, event
+
+
+def test_sysfs_shows_each_tid(vm: Vm) -> None:
+    tid = hold(vm)
+    script = "cat /sys/devices/platform/ummu_tid_root/ummu_vdev*/ummu-vdev-attr/tid_val"
+    assert str(tid) in vm.run(script, check=True).text.split()
