@@ -16,6 +16,7 @@ from ummulab.errors import UsageError
 #: name -> ("module:function", one line of help).  A function takes BenchOptions and returns rows.
 BENCHES: dict[str, tuple[str, str]] = {
     "grant": ("ummulab.grantbench:bench_grant", "libummu's calls in the guest: ranges, threads, batches."),
+    "model": ("ummulab.fuzz.model:bench_model", "Requests compared between device and reference model."),
     "vm": ("ummulab.vm.bench:bench_vm", "Start, clone, command and per-test cost of a VM."),
     "device": ("ummulab.devicebench:bench_device", "Copies and look-ups of the device models, no guest."),
 }

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fuzz": ("ummulab.fuzz.commands:fuzz", "Fuzz the devices for a bounded time."),
     "build": ("ummulab.build.commands:build", "Build QEMU, kernel, guest programs and image."),
     "images": ("ummulab.build.commands:images", "Make, list, verify and clean built artifacts."),
+    "replay": ("ummulab.fuzz.commands:replay", "Ask device and model again what a saved file asks."),
     "packages": ("ummulab.packages.commands:packages", "Make libummu as Debian packages and RPMs."),
     "generate": ("ummulab.build.commands:generate", "Write the generated headers and reference pages again."),
 }

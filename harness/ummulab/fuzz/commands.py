@@ -41,3 +41,37 @@ def fuzz_device(minutes: float, replay: Path | None) -> None:
             f"found {', '.join(map(str, result.findings))}",
             hint=f"run one again: scripts/ummulab fuzz device --replay FILE (log: {result.log})",
         )
+
+
+@fuzz.command("model")
+@click.option("--minutes", type=click.FloatRange(0.01, 24 * 60), default=10, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="The first seed; each image adds one.")
+@click.option(
+    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("findings"),
+    show_default=True, help="Folder for minimal images of findings.",
+)  # fmt: skip
+def fuzz_model(minutes: float, seed: int, output: Path) -> None:
+    """Ask device and reference model the same on damaged tables, and shrink what they differ on."""
+    from ummulab.fuzz import model
+
+    requests, found = model.hunt(60 * minutes, seed, output, click.echo)
+    click.echo(f"{requests} requests from seed {seed:#x} on, {len(found)} findings")
+    if found:
+        raise UserError(f"device and model differ: {found[0]}", hint="again: scripts/ummulab replay FILE")
+
+
+@click.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+def replay(files: tuple[Path, ...]) -> None:
+    """Ask device and reference model again what saved FILES ask."""
+    from ummulab.fuzz import model
+
+    differ = 0
+    for path in files:
+        said = model.replay(path)
+        differ += bool(said)
+        click.echo(f"{path}: {'; '.join(said) or 'device and model agree'}")
+    if differ:
+        raise UserError(f"{differ} of {len(files)} files still differ")

@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from ummulab.qtest.channel import DEFAULT_LIMIT_S, LineChannel
 from ummulab.qtest.errors import QmpCommandError, QtestError, QtestTimeout
 
 Json = dict[str, Any]
+#: Questions sent before their answers are read: well below what the sockets hold.
+_PACKET = 64
 
 
 class QmpClient:
@@ -89,6 +92,22 @@ class QmpClient:
             self._answer("qom-get")
             raise
         return self._answer("qom-get")
+
+    def qom_ask_many(self, path: str, question: str, values: Sequence[Any], answer: str) -> list[Any]:
+        """As :meth:`qom_ask` for many values; they travel in packets, each one round trip."""
+        answers: list[Any] = []
+        get = _line("qom-get", {"path": path, "property": answer})
+        for start in range(0, len(values), _PACKET):
+            packet = values[start : start + _PACKET]
+            lines = [
+                _line("qom-set", {"path": path, "property": question, "value": value}) + get
+                for value in packet
+            ]
+            self._channel.send(b"".join(lines))
+            for _ in packet:
+                self._answer("qom-set")
+                answers.append(self._answer("qom-get"))
+        return answers
 
     def close(self) -> None:
         """Close the connection."""
