@@ -207,10 +207,8 @@ static void test_garbage_in_the_queue(const struct victim *v)
 	size_t length;
 	char *rings = find_mapping(TID_NODE, queue_off(own_tid), &length);
 
-	if (!rings) {	/* invalidations go by ioctl: no queue to write to */
-		ksft_ok(true, "no user queue");
+	if (!rings)	/* invalidations go by ioctl: there is no queue to write to */
 		return;
-	}
 	for (unsigned int i = 0; i < ROUNDS; i++) {
 		volatile uint16_t *page = (volatile uint16_t *)(rings + length - PAGE);
 
