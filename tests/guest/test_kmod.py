@@ -204,3 +204,17 @@ def test_sysfs_shows_each_tid(vm: Vm) -> None:
     tid = hold(vm)
     script = "cat /sys/devices/platform/ummu_tid_root/ummu_vdev*/ummu-vdev-attr/tid_val"
     assert str(tid) in vm.run(script, check=True).text.split()
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS[1:5])
+def test_memory_that_changes_under_the_device(vm: Vm, parameters: str) -> None:
+    """Unmapped, replaced, dropped, protected, forked, moved, huge, shared with a file: in both translations."""
+    reload(vm, parameters)
+    before = leftovers(vm)
+    result = vm.run([f"{PROGRAMS}/memory_test"], 120)
+    report = parse_tap(result.text)
+    assert report.problems == (), result.text
+    assert [line.name for line in report.failed] == []
+    assert len(report.lines) > 25
+    assert leftovers(vm) == before
+    assert vm.kernel_reports == []
