@@ -61,6 +61,13 @@ struct accel_dev {
 
 	spinlock_t irq_lock;	/* slots, from the interrupt handler too */
 	struct accel_queue *slots[ACCEL_MAX_QUEUES];
+
+	/* memory management, accel_hmm.h; NULL where there is none */
+	struct accel_devmem *devmem;
+	struct accel_dma *dma;
+	spinlock_t hmms_lock;		/* hmms */
+	struct list_head hmms;
+	struct dentry *debugfs;
 };
 
 struct accel_binding {
@@ -81,6 +88,7 @@ struct accel_queue {
 	int qid;		/* -1: no queue */
 	struct accel_binding *ring;
 	struct list_head bindings;
+	struct accel_hmm *hmm;	/* the mirror that this file owns */
 
 	bool dead;		/* ring TID revoked; under hw_lock */
 	wait_queue_head_t wait;
@@ -91,6 +99,13 @@ extern const struct file_operations accel_fops;
 
 void accel_dev_put(struct accel_dev *dev);
 void accel_files_shutdown(struct accel_dev *dev);
+
+/* accel_hmm.c, calls of the process */
+struct accel_hmm;
+int accel_hmm_enable(struct accel_queue *q, struct accel_hmm_enable *arg);
+void accel_hmm_stop(struct accel_hmm *h);
+int accel_hmm_range(struct accel_hmm *h, struct accel_hmm_range *r);
+void accel_hmm_stats(struct accel_hmm *h, struct accel_hmm_stats *s);
 
 /* accel_queue.c */
 int accel_queue_create(struct accel_queue *q, struct accel_queue_create *arg);

@@ -13,7 +13,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "accel.h"
+#include "accel_hmm.h"
 #include "accel_arch.h"
 #include "compat.h"
 
@@ -69,6 +69,8 @@ static int accel_release(struct inode *inode, struct file *filp)
 	mutex_lock(&q->lock);
 	accel_queue_destroy(q);
 	mutex_unlock(&q->lock);
+	if (q->hmm)
+		accel_hmm_stop(q->hmm);
 	queue_set_eventfd(q, NULL);
 	if (q->spare)
 		__free_page(q->spare);
@@ -107,7 +109,8 @@ static int ioctl_info(struct accel_queue *q, void __user *uarg)
 	info.bytes_read = readq(dev->regs + ACCEL_BYTES_READ);
 	info.bytes_written = readq(dev->regs + ACCEL_BYTES_WRITTEN);
 	spin_unlock(&dev->hw_lock);
-	info.queues = dev->queues;
+	/* one is the driver's own */
+	info.queues = dev->queues - !!dev->dma;
 	info.max_log2size = dev->max_log2;
 	info.max_tids = dev->max_tids;
 	return copy_to_user(uarg, &info, sizeof(info)) ? -EFAULT : 0;
@@ -180,6 +183,85 @@ static int ioctl_destroy(struct accel_queue *q)
 	return ret;
 }
 
+static int ioctl_hmm_enable(struct accel_queue *q, void __user *uarg)
+{
+	struct accel_hmm_enable arg;
+	int ret;
+
+	if (copy_from_user(&arg, uarg, sizeof(arg)))
+		return -EFAULT;
+	if (arg.size != sizeof(arg))
+		return -EINVAL;
+	mutex_lock(&q->lock);
+	ret = accel_hmm_enable(q, &arg);
+	mutex_unlock(&q->lock);
+	if (!ret && copy_to_user(uarg, &arg, sizeof(arg)))
+		ret = -EFAULT;
+	return ret;
+}
+
+static int ioctl_hmm_disable(struct accel_queue *q)
+{
+	struct accel_hmm *h = NULL;
+
+	mutex_lock(&q->lock);
+	swap(q->hmm, h);
+	mutex_unlock(&q->lock);
+	if (!h)
+		return -ENOENT;
+	accel_hmm_stop(h);
+	return 0;
+}
+
+/* The mirror of this file with a reference, or NULL */
+static struct accel_hmm *hmm_of(struct accel_queue *q)
+{
+	struct accel_hmm *h;
+
+	mutex_lock(&q->lock);
+	h = q->hmm;
+	if (h)
+		kref_get(&h->ref);
+	mutex_unlock(&q->lock);
+	return h;
+}
+
+static int ioctl_hmm_range(struct accel_queue *q, void __user *uarg)
+{
+	struct accel_hmm_range arg;
+	struct accel_hmm *h;
+	int ret;
+
+	if (copy_from_user(&arg, uarg, sizeof(arg)))
+		return -EFAULT;
+	if (arg.size != sizeof(arg))
+		return -EINVAL;
+	h = hmm_of(q);
+	if (!h)
+		return -ENOENT;
+	ret = accel_hmm_range(h, &arg);
+	accel_hmm_put(h);
+	/* how far it came is told for a call that failed, too */
+	return copy_to_user(uarg, &arg, sizeof(arg)) ? -EFAULT : ret;
+}
+
+static int ioctl_hmm_stats(struct accel_queue *q, void __user *uarg)
+{
+	struct accel_hmm_stats arg;
+	struct accel_hmm *h;
+
+	if (copy_from_user(&arg, uarg, offsetof(struct accel_hmm_stats, faults_read)))
+		return -EFAULT;
+	if (arg.size != sizeof(arg) || arg.reserved)
+		return -EINVAL;
+	h = hmm_of(q);
+	if (!h)
+		return -ENOENT;
+	accel_hmm_stats(h, &arg);
+	accel_hmm_put(h);
+	return copy_to_user(uarg, &arg, sizeof(arg)) ? -EFAULT : 0;
+}
+
 static long accel_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
 	struct accel_queue *q = filp->private_data;
@@ -200,6 +282,14 @@ static long accel_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		return ioctl_bind(q, uarg);
 	case ACCEL_IOC_EVENTFD:
 		return ioctl_eventfd(q, uarg);
+	case ACCEL_IOC_HMM_ENABLE:
+		return ioctl_hmm_enable(q, uarg);
+	case ACCEL_IOC_HMM_DISABLE:
+		return ioctl_hmm_disable(q);
+	case ACCEL_IOC_HMM_RANGE:
+		return ioctl_hmm_range(q, uarg);
+	case ACCEL_IOC_HMM_STATS:
+		return ioctl_hmm_stats(q, uarg);
 	default:
 		return -ENOTTY;
 	}

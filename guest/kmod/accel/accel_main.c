@@ -8,7 +8,7 @@
 #include <linux/pci.h>
 #include <linux/slab.h>
 
-#include "accel.h"
+#include "accel_hmm.h"
 
 #define ACCEL_PCI_VENDOR	0x1234
 #define ACCEL_PCI_DEVICE	0x5541
@@ -117,6 +117,8 @@ static struct accel_dev *accel_alloc(struct pci_dev *pdev)
 	INIT_LIST_HEAD(&dev->files);
 	spin_lock_init(&dev->hw_lock);
 	spin_lock_init(&dev->irq_lock);
+	spin_lock_init(&dev->hmms_lock);
+	INIT_LIST_HEAD(&dev->hmms);
 	snprintf(dev->name, sizeof(dev->name), "ummu_accel%d", dev->instance);
 	dev->misc.minor = MISC_DYNAMIC_MINOR;
 	dev->misc.name = dev->name;
@@ -167,6 +169,7 @@ static int accel_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (ret)
 		goto fail_entity;
 	writel(ACCEL_CTRL_EN, dev->regs + ACCEL_CTRL);
+	accel_hmm_init(dev);
 	ret = misc_register(&dev->misc);
 	if (ret)
 		goto fail_irqs;
@@ -176,6 +179,7 @@ static int accel_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return 0;
 
 fail_irqs:
+	accel_hmm_exit(dev);
 	writel(0, dev->regs + ACCEL_CTRL);
 	free_irqs(dev, dev->queues);
 fail_entity:
@@ -199,6 +203,7 @@ static void accel_remove(struct pci_dev *pdev)
 	struct accel_dev *dev = pci_get_drvdata(pdev);
 
 	misc_deregister(&dev->misc);
+	accel_hmm_exit(dev);
 	accel_stop(dev);
 	accel_files_shutdown(dev);
 	free_irqs(dev, dev->queues);
@@ -228,7 +233,25 @@ static struct pci_driver accel_driver = {
 	.remove = accel_remove,
 	.shutdown = accel_shutdown,
 };
-module_pci_driver(accel_driver);
+
+static int __init accel_init(void)
+{
+	int ret;
+
+	accel_hmm_debugfs_init();
+	ret = pci_register_driver(&accel_driver);
+	if (ret)
+		accel_hmm_debugfs_exit();
+	return ret;
+}
+module_init(accel_init);
+
+static void __exit accel_exit(void)
+{
+	pci_unregister_driver(&accel_driver);
+	accel_hmm_debugfs_exit();
+}
+module_exit(accel_exit);
 
 MODULE_LICENSE("GPL");
 MODULE_AUTHOR("ummulab");

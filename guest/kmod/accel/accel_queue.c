@@ -16,7 +16,7 @@
 /* Tell whoever waits; called from interrupts too */
 void accel_queue_notify(struct accel_queue *q)
 {
-	wake_up_interruptible_all(&q->wait);
+	wake_up_all(&q->wait);	/* the copies of the driver do not wait interruptibly */
 	if (q->eventfd)
 		compat_eventfd_signal(q->eventfd);
 }
@@ -57,6 +57,7 @@ static struct accel_binding *binding_new(struct accel_queue *q)
 	if (!ab)
 		return NULL;
 	ab->q = q;
+	ab->b.owner = q->dev;
 	ab->b.revoke = binding_revoke;
 	INIT_LIST_HEAD(&ab->b.node);
 	INIT_LIST_HEAD(&ab->node);

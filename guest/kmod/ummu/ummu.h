@@ -209,6 +209,12 @@ struct ummu_domain {
 	struct workqueue_struct *fault_wq;
 };
 
+struct ummu_table {		/* a page table of the driver's own */
+	struct ummu_domain *dom;
+	u32 asid;
+	__le64 *root;
+};
+
 struct ummu_block {
 	struct page *page;
 	unsigned int order;
@@ -247,6 +253,21 @@ struct ummu_ctx {
 	struct ummu_uq uq[UMMU_MAX_UNITS];
 	struct list_head bindings;
 	struct platform_device *vdev;
+	struct ummu_svm *svm;	/* page table of a client driver; also under xa_lock of tids */
+};
+
+/* A TID whose page table a client driver fills */
+struct ummu_svm {
+	struct kref ref;	/* the client, the context, faults on their way */
+	struct ummu_table table;
+	u32 tid;
+	struct mutex lock;	/* ops run under it; not taken by the table calls */
+	const struct ummu_svm_ops *ops;	/* NULL: detached */
+	void *priv;
+	const void *owner;
+	struct ummu_proc *kproc;	/* of a kernel TID: its record */
+	struct ummu_ctx *kctx;
+	unsigned int spurious;
 };
 
 struct ummu_matt;
@@ -261,6 +282,7 @@ struct ummu_proc {
 	u32 asid;
 	bool mm_dead;
 	struct ummu_matt *matt;	/* own page table, separated mode only */
+	struct ummu_svm *ksvm;	/* of a record without process: its contexts' table */
 	struct address_space *mapping;	/* of the device file */
 
 	spinlock_t fault_lock;	/* faults, from the event thread */
@@ -275,6 +297,7 @@ struct ummu_proc {
 
 struct ummu_fault {
 	struct list_head node;
+	struct ummu_svm *svm;	/* the client driver's, with a reference */
 	struct ummu_domain *dom;
 	unsigned int slot;
 	u32 unit_id;
@@ -354,6 +377,11 @@ void ummu_ctx_write_off(struct ummu_ctx *ctx);
 const __le64 *ummu_tct_peek(struct ummu_domain *dom, u32 tid);
 const __le64 *ummu_tect_peek(struct ummu_domain *dom, u32 tag);
 
+static inline u32 ummu_ctx_asid(const struct ummu_ctx *ctx)
+{
+	return ctx->svm ? ctx->svm->table.asid : ctx->proc->asid;
+}
+
 /* ummu_ctx.c */
 u64 ummu_hw_cap(const struct ummu_caps *caps);
 struct ummu_ctx *ummu_ctx_alloc(struct ummu_proc *p, enum ummu_mapt_mode mode);
@@ -376,6 +404,7 @@ void ummu_uq_put(struct ummu_ctx *ctx);
 extern const struct file_operations ummu_tid_fops;
 void ummu_procs_unit_gone(struct ummu_domain *dom);
 void ummu_procs_for_each(void (*fn)(struct ummu_proc *p, void *arg), void *arg);
+struct ummu_proc *ummu_proc_lock(struct mm_struct *mm);
 int ummu_cdev_init(void);
 void ummu_cdev_exit(void);
 
@@ -388,7 +417,21 @@ int ummu_matt_create(struct ummu_proc *p);
 void ummu_matt_destroy(struct ummu_proc *p);
 phys_addr_t ummu_matt_root(struct ummu_proc *p);
 int ummu_matt_fault(struct ummu_proc *p, u64 addr, bool write);
-void ummu_matt_zap(struct ummu_proc *p, u64 start, u64 end);
+
+/* ummu_table.c */
+int ummu_table_init(struct ummu_table *t, struct ummu_domain *dom, u32 asid);
+void ummu_table_free(struct ummu_table *t);
+phys_addr_t ummu_table_root(const struct ummu_table *t);
+int ummu_table_map(struct ummu_table *t, u64 va, u64 pa, bool write);
+int ummu_table_map_block(struct ummu_table *t, u64 va, u64 pa, bool write);
+bool ummu_table_zap(struct ummu_table *t, u64 start, u64 end);
+bool ummu_table_allows(struct ummu_table *t, u64 va, bool write);
+
+/* ummu_svm.c */
+struct ummu_svm *ummu_svm_of(struct ummu_ctx *ctx);
+void ummu_svm_put(struct ummu_svm *svm);
+int ummu_svm_fault(struct ummu_svm *svm, u64 addr, bool write);
+void ummu_svm_revoke(struct ummu_ctx *ctx);
 
 /* ummu_sysfs.c */
 int ummu_sysfs_init(void);

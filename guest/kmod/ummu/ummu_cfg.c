@@ -236,14 +236,15 @@ static u64 tcte_w0_live(struct ummu_ctx *ctx)
 
 	w0 = TCTE_W0_V | TCTE_W0_AA64 | TCTE_W0_FBR | TCTE_W0_FBA | TCTE_W0_ASH |
 	     FIELD_PREP(TCTE_W0_GPAS, min_t(u32, caps->oas_code, ummu_arch_pa_code())) |
-	     FIELD_PREP(TCTE_W0_ASID, ctx->proc->asid);
+	     FIELD_PREP(TCTE_W0_ASID, ummu_ctx_asid(ctx));
 	if (caps->httu >= 1)
 		w0 |= TCTE_W0_HAF;
 	if (caps->httu >= 2)
 		w0 |= TCTE_W0_HDF;
 	if (caps->stall)
 		w0 |= TCTE_W0_FBS;
-	if (caps->mapt)
+	/* the kernel's own TIDs reach what their page table holds, nothing else */
+	if (caps->mapt && ctx->proc->mm)
 		/* 1 = table: the opposite of the software's mode number */
 		w0 |= TCTE_W0_MAPT_EN | FIELD_PREP(TCTE_W0_MAPT_MODE, table) |
 		      FIELD_PREP(TCTE_W0_RTGS, table ? 1 : 0);
@@ -253,9 +254,10 @@ static u64 tcte_w0_live(struct ummu_ctx *ctx)
 static void tcte_fill(struct ummu_ctx *ctx, __le64 *e, const struct ummu_block *base)
 {
 	struct ummu_proc *p = ctx->proc;
-	bool own = p->matt;
+	bool own = p->matt || ctx->svm;
 	u64 mair = own ? UMMU_OWN_MAIR : ummu_arch_mair();
-	u64 root = own ? ummu_matt_root(p) : virt_to_phys(p->mm->pgd);
+	u64 root = ctx->svm ? ummu_table_root(&ctx->svm->table) :
+		   own ? ummu_matt_root(p) : virt_to_phys(p->mm->pgd);
 	u64 bits = own ? UMMU_VA_BITS : ummu_arch_user_va_bits();
 	u64 w3 = FIELD_PREP(TCTE_W3_MAPT_BB_MA, 1) | FIELD_PREP(TCTE_W3_MAPT_BB_SH, 3) |
 		 (page_to_phys(base->page) & TCTE_W3_MAPT_BBA);
@@ -308,7 +310,7 @@ int ummu_ctx_write_live(struct ummu_ctx *ctx)
 	ctx->state = UMMU_CTX_LIVE;
 	ummu_cfgi_tct(dom, ctx->tid, !fresh);
 	mutex_unlock(&dom->cfg_lock);
-	trace_ummu_context(ctx->tid, ctx->state, ctx->proc->asid);
+	trace_ummu_context(ctx->tid, ctx->state, ummu_ctx_asid(ctx));
 	return 0;
 }
 
@@ -331,14 +333,14 @@ void ummu_ctx_write_quiet(struct ummu_ctx *ctx)
 	e = ctx_tcte(ctx);
 	WRITE_ONCE(e[1], e[1] | cpu_to_le64(TCTE_W1_MATTWD));
 	ummu_cfgi_tct(dom, ctx->tid, true);
-	ummu_tlbi_asid(dom, ctx->proc->asid);
+	ummu_tlbi_asid(dom, ummu_ctx_asid(ctx));
 	w0 = le64_to_cpu(e[0]) & ~(TCTE_W0_FBR | TCTE_W0_FBS | TCTE_W0_MAPT_EN);
 	WRITE_ONCE(e[0], cpu_to_le64(w0));
 	ctx->state = UMMU_CTX_QUIET;
 	ummu_cfgi_tct(dom, ctx->tid, true);
 	ummu_plbi_tid(dom, ctx->tid);
 	mutex_unlock(&dom->cfg_lock);
-	trace_ummu_context(ctx->tid, ctx->state, ctx->proc->asid);
+	trace_ummu_context(ctx->tid, ctx->state, ummu_ctx_asid(ctx));
 }
 
 void ummu_ctx_write_off(struct ummu_ctx *ctx)
@@ -354,10 +356,10 @@ void ummu_ctx_write_off(struct ummu_ctx *ctx)
 	WRITE_ONCE(e[0], 0);
 	ummu_cfgi_tct(dom, ctx->tid, true);
 	ummu_plbi_tid(dom, ctx->tid);
-	ummu_tlbi_asid(dom, ctx->proc->asid);
+	ummu_tlbi_asid(dom, ummu_ctx_asid(ctx));
 	for (i = 1; i < ENTRY_U64S; i++)
 		e[i] = 0;
 	ctx->state = UMMU_CTX_OFF;
 	mutex_unlock(&dom->cfg_lock);
-	trace_ummu_context(ctx->tid, ctx->state, ctx->proc->asid);
+	trace_ummu_context(ctx->tid, ctx->state, ummu_ctx_asid(ctx));
 }

@@ -172,6 +172,7 @@ static struct ummu_ctx *ctx_new(struct ummu_proc *p, enum ummu_mapt_mode mode)
 		return NULL;
 	ctx->proc = p;
 	ctx->mode = mode;
+	ctx->svm = p->ksvm;
 	ctx->block_size = ummu_param_block_size();
 	ctx->hw_cap = ummu_hw_cap(&p->dom->caps);
 	xa_init(&ctx->blocks);
@@ -250,6 +251,7 @@ void ummu_ctx_remove(struct ummu_ctx *ctx)
 	xa_store(&dom->tids, ctx->tid, NULL, GFP_KERNEL);
 	ctx_revoke(ctx);
 	ummu_ctx_write_off(ctx);
+	ummu_svm_revoke(ctx);
 	ctx->doomed = true;
 	trace_ummu_tid_free(ctx->tid, ctx->mode, task_tgid_nr(current));
 }
@@ -272,7 +274,8 @@ void ummu_ctx_destroy(struct ummu_ctx *ctx)
  * @tid: its TID
  * @binding: filled and kept until ummu_tid_unbind() or its revoke()
  *
- * Return: 0, -EINVAL if the TID is not of this process, -ENODEV without UMMU.
+ * Return: 0, -EINVAL if the TID is not of this process, -EBUSY if it has a page
+ * table of another client driver, -ENODEV without UMMU.
  */
 int ummu_tid_bind(struct mm_struct *mm, u32 tid, struct ummu_tid_binding *binding)
 {
@@ -292,7 +295,9 @@ int ummu_tid_bind(struct mm_struct *mm, u32 tid, struct ummu_tid_binding *bindin
 	 * The context stays: its end hides it from xa_load() first and then
 	 * waits for bind_lock.
 	 */
-	if (ctx) {
+	if (ctx && ctx->svm && ctx->svm->owner != binding->owner) {
+		ret = -EBUSY;
+	} else if (ctx) {
 		binding->tid = tid;
 		list_add_tail(&binding->node, &ctx->bindings);
 		ret = 0;

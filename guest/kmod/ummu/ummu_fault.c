@@ -4,7 +4,8 @@
  * the page is there, or with ABORT.  Every stall gets exactly one answer.
  *
  * Faults of one process are handled by one worker in batches, sorted so that
- * equal pages meet and a write comes first: it satisfies a read as well.
+ * equal pages meet and a write comes first: it satisfies a read as well.  Those
+ * of a TID with a page table of a client driver go to that driver.
  */
 #include <linux/list_sort.h>
 #include <linux/mm.h>
@@ -59,9 +60,13 @@ void ummu_fault_queue(struct ummu_unit *u, const struct ummu_fault *f)
 	if (copy) {
 		xa_lock(&dom->tids);
 		ctx = xa_load(&dom->tids, f->tid);
+		/* a kernel TID has no process whose pages could be brought in */
+		if (ctx && !ctx->proc->mm)
+			ctx = NULL;
 		if (ctx) {
 			struct ummu_proc *p = ctx->proc;
 
+			copy->svm = ummu_svm_of(ctx);
 			spin_lock(&p->fault_lock);
 			list_add_tail(&copy->node, &p->faults);
 			spin_unlock(&p->fault_lock);
@@ -80,6 +85,8 @@ static int fault_cmp(void *priv, const struct list_head *la, const struct list_h
 	const struct ummu_fault *a = list_entry(la, struct ummu_fault, node);
 	const struct ummu_fault *b = list_entry(lb, struct ummu_fault, node);
 
+	if (a->tid != b->tid)
+		return a->tid > b->tid ? 1 : -1;
 	if (a->addr >> PAGE_SHIFT != b->addr >> PAGE_SHIFT)
 		return a->addr > b->addr ? 1 : -1;
 	return (int)b->write - (int)a->write;
@@ -115,6 +122,8 @@ static int fault_resolve(struct ummu_proc *p, const struct ummu_fault *f)
 	 */
 	if (f->addr >= min_t(u64, TASK_SIZE, BIT_ULL(ummu_arch_user_va_bits())))
 		return -EFAULT;
+	if (f->svm)
+		return ummu_svm_fault(f->svm, f->addr, f->write);
 	if (page == p->fault_page && f->write == p->fault_write) {
 		if (++p->fault_repeat > FAULT_REPEAT_MAX) {
 			p->fault_repeat = 0;
@@ -134,14 +143,17 @@ static void faults_handle(struct ummu_proc *p, struct list_head *faults)
 	bool alive = mmget_not_zero(p->mm);
 	u64 last_page = U64_MAX;
 	bool last_write = false;
+	u32 last_tid = 0;
 	int ret = -ESRCH;
 
 	list_for_each_entry_safe(f, next, faults, node) {
-		bool same = f->addr >> PAGE_SHIFT == last_page && (last_write || !f->write);
+		bool same = f->addr >> PAGE_SHIFT == last_page && f->tid == last_tid &&
+			    (last_write || !f->write);
 
 		if (alive && !same)
 			ret = fault_resolve(p, f);
 		last_page = f->addr >> PAGE_SHIFT;
+		last_tid = f->tid;
 		last_write = f->write || (same && last_write);
 		if (ret)
 			p->faults_aborted++;
@@ -149,6 +161,7 @@ static void faults_handle(struct ummu_proc *p, struct list_head *faults)
 			p->faults_retried++;
 		fault_answer(f, ret);
 		list_del(&f->node);
+		ummu_svm_put(f->svm);
 		kfree(f);
 	}
 	if (alive)

@@ -248,6 +248,19 @@ void ummu_procs_unit_gone(struct ummu_domain *dom)
 	mutex_unlock(&ummu_proc_mutex);
 }
 
+/* The record of @mm with its lock held, or NULL; a locked record is not freed */
+struct ummu_proc *ummu_proc_lock(struct mm_struct *mm)
+{
+	struct ummu_proc *p;
+
+	mutex_lock(&ummu_proc_mutex);
+	p = xa_load(&ummu_procs, (unsigned long)mm);
+	if (p)
+		mutex_lock(&p->lock);
+	mutex_unlock(&ummu_proc_mutex);
+	return p;
+}
+
 /* For debugfs: every record that is listed */
 void ummu_procs_for_each(void (*fn)(struct ummu_proc *p, void *arg), void *arg)
 {
