@@ -6,6 +6,7 @@
  * needs; neighbours are taken as they are.  So a read of the device leaves
  * shared pages shared and memory that was never written empty.
  */
+#include <linux/delay.h>
 #include <linux/hmm.h>
 #include <linux/hugetlb.h>
 #include <linux/jiffies.h>
@@ -22,7 +23,6 @@
 
 #define FAULT_LIMIT	msecs_to_jiffies(10000)
 #define NEEDS_COW	1	/* no error: shared pages in device memory, to be written */
-#define EXCLUSIVE_TRIES	100
 
 /* A fault's working space */
 struct mirror_walk {
@@ -328,19 +328,25 @@ static int exclusive_try(struct accel_hmm *h, u64 addr)
 	return ret;
 }
 
-/* The page is the device's alone until the CPU touches it */
+/*
+ * The page is the device's alone until the CPU touches it.  Who has the page
+ * locked may be a CPU that waits for our TLB invalidation: not a matter of a
+ * few tries, but of time.
+ */
 int accel_hmm_exclusive(struct accel_hmm *h, u64 addr)
 {
-	unsigned int tries = EXCLUSIVE_TRIES;
+	unsigned long limit = jiffies + FAULT_LIMIT;
 	int ret;
 
 	do {
 		ret = exclusive_try(h, addr);
 		if (ret == -EBUSY) {
 			accel_hmm_count(h, HMM_RETRIES, 1);
-			cond_resched();
+			usleep_range(20, 100);
 		}
-	} while (ret == -EBUSY && --tries && !fatal_signal_pending(current));
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	} while (ret == -EBUSY && time_before(jiffies, limit));
 	if (!ret)
 		accel_hmm_count(h, HMM_EXCLUSIVE, 1);
 	return ret;

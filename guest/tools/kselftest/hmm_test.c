@@ -364,17 +364,20 @@ static void *adder(void *rounds)
 static void test_sums(void)
 {
 	pthread_t thread;
-	int done = 0;
+	int done = 0, last = 0;
 
 	counter = private(PAGE);
 	*counter = 0;
 	range(mirror, ACCEL_HMM_ADVISE, counter, PAGE, ACCEL_ADVICE_ATOMIC, NULL);
 	pthread_create(&thread, NULL, adder, (void *)2000);
-	for (int i = 0; i < 200; i++)
-		done += run(ACCEL_ATOMIC, counter, 8, 1, NULL) == ACCEL_ST_OK;
+	for (int i = 0; i < 200; i++) {
+		last = run(ACCEL_ATOMIC, counter, 8, 1, NULL);
+		done += last == ACCEL_ST_OK;
+	}
 	pthread_join(thread, NULL);
-	ksft_ok(done == 200 && *counter == 2200, "exclusive: sum %llu after 2000 and %d additions",
-		(unsigned long long)*counter, done);
+	ksft_ok(done == 200 && *counter == 2200,
+		"exclusive: sum %llu after 2000 and %d additions, last status %d",
+		(unsigned long long)*counter, done, last);
 }
 
 /* ---------------------------------------------------------------- registered ranges */
