@@ -350,7 +350,7 @@ static int pagemap_on(struct accel_devmem *dm, u64 size)
 	if (!IS_ERR(addr))
 		return 0;
 	if (dm->region)
-		release_mem_region(dm->region->start, size);
+		release_mem_region(dm->region->start, resource_size(dm->region));
 	return PTR_ERR(addr);
 }
 
@@ -408,8 +408,9 @@ void accel_devmem_exit(struct accel_dev *dev)
 			msleep(20);
 	}
 	memunmap_pages(&dm->pgmap);
+	/* whole sections, more than was asked for */
 	if (dm->region)
-		release_mem_region(dm->region->start, range_len(&dm->pgmap.range));
+		release_mem_region(dm->region->start, resource_size(dm->region));
 	kvfree(dm->blocks);
 	kfree(dm);
 	dev->devmem = NULL;

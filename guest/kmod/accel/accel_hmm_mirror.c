@@ -155,42 +155,61 @@ static int fill(struct mirror_walk *w)
 	return 0;
 }
 
-/* One try; -EBUSY: the process changed the range meanwhile */
-static int mirror_try(struct mirror_walk *w)
+/*
+ * The wanted page, then what is there around it.  Not in one call: the kernel
+ * faults everything behind a page that faults, as it does that page.
+ */
+static int collect(struct mirror_walk *w, unsigned int want, unsigned long seq)
 {
 	struct accel_hmm *h = w->h;
-	unsigned int want = (w->addr - w->start) >> PAGE_SHIFT;
 	struct hmm_range range = {
 		.notifier = &h->mni,
-		.start = w->start,
-		.end = w->end,
-		.hmm_pfns = w->pfns,
-		.pfn_flags_mask = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE,
+		.notifier_seq = seq,
+		.start = w->addr,
+		.end = w->addr + PAGE_SIZE,
+		.hmm_pfns = &w->pfns[want],
+		.default_flags = HMM_PFN_REQ_FAULT | (w->write ? HMM_PFN_REQ_WRITE : 0),
 		.dev_private_owner = h->dev->devmem,
 	};
-	ktime_t t = ktime_get();
 	int ret;
-
-	memset(w->pfns, 0, ((w->end - w->start) >> PAGE_SHIFT) * sizeof(w->pfns[0]));
-	w->pfns[want] = HMM_PFN_REQ_FAULT | (w->write ? HMM_PFN_REQ_WRITE : 0);
-	range.notifier_seq = mmu_interval_read_begin(range.notifier);
 
 	ret = mmap_read_lock_killable(h->mm);
 	if (ret)
 		return ret;
 	ret = hmm_range_fault(&range);
+	if (!ret && w->end - w->start > PAGE_SIZE) {
+		range.start = w->start;
+		range.end = w->end;
+		range.hmm_pfns = w->pfns;
+		range.default_flags = 0;
+		memset(w->pfns, 0, ((w->end - w->start) >> PAGE_SHIFT) * sizeof(w->pfns[0]));
+		ret = hmm_range_fault(&range);
+	}
 	mmap_read_unlock(h->mm);
+	return ret;
+}
+
+/* One try; -EBUSY: the process changed the range meanwhile */
+static int mirror_try(struct mirror_walk *w)
+{
+	struct accel_hmm *h = w->h;
+	unsigned int want = (w->addr - w->start) >> PAGE_SHIFT;
+	unsigned long seq = mmu_interval_read_begin(&h->mni);
+	ktime_t t = ktime_get();
+	int ret;
+
+	ret = collect(w, want, seq);
 	accel_hmm_lap(h, HMM_NS_COLLECT, &t);
 	if (ret)
 		return ret;
 	if (!(w->pfns[want] & HMM_PFN_VALID))
-		return -EFAULT;
+		return mmu_interval_read_retry(&h->mni, seq) ? -EBUSY : -EFAULT;
 	/* of our own device memory the kernel does not ask for more than is there */
 	if (w->write && !(w->pfns[want] & HMM_PFN_WRITE))
 		return NEEDS_COW;
 
 	mutex_lock(&h->lock);
-	if (mmu_interval_read_retry(range.notifier, range.notifier_seq))
+	if (mmu_interval_read_retry(&h->mni, seq))
 		ret = -EBUSY;
 	else
 		ret = fill(w);

@@ -4,29 +4,13 @@
  * access.  The cases carry the names of the kernel's own hmm selftest where it
  * has them.  TAP output.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
+
+#include "hmm_lab.h"
+
 #include <pthread.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 
-#include <uapi/ummu_accel.h>
-#include <ummu_accel_lib.h>
-#include <ummu_api.h>
-
-#include "ksft.h"
-#include "ummu_sys.h"
-
-#define PAGE	   4096ul
-#define HUGE	   (2ul << 20)
-#define TIMEOUT_MS 30000
-#define PAGES	   64
-
-static struct accel_queue *queue;
-static uint32_t tid;
-static int mirror = -1;
-static uint32_t mode;
-
+/* Raw calls, for what the library would not pass on */
 static int enable(int fd, uint32_t which, uint32_t flags, uint32_t *got)
 {
 	struct accel_hmm_enable e = { .size = sizeof(e), .flags = flags, .tid = which };
@@ -48,107 +32,19 @@ static int range(int fd, uint32_t op, void *addr, size_t length, uint32_t arg, u
 	return ret;
 }
 
-static struct accel_hmm_stats stats(void)
-{
-	struct accel_hmm_stats s = { .size = sizeof(s) };
-
-	if (ioctl(mirror, ACCEL_IOC_HMM_STATS, &s))
-		ksft_bail("statistics");
-	return s;
-}
-
-static uint8_t snap(void *addr)
-{
-	uint8_t byte = 0xff;
-	struct accel_hmm_range r = { .size = sizeof(r), .op = ACCEL_HMM_SNAPSHOT, .addr = (uintptr_t)addr,
-				     .length = PAGE, .user_ptr = (uintptr_t)&byte };
-
-	return ioctl(mirror, ACCEL_IOC_HMM_RANGE, &r) ? 0xff : byte;
-}
-
-static enum accel_status run(enum accel_op op, void *addr, uint64_t length, uint64_t value, uint64_t *result)
-{
-	struct accel_job j = { .op = op, .length = length, .dtype = ACCEL_TYPE_U64, .pattern = value,
-			       .value = value };
-	struct accel_operand o = { .addr = addr, .tid = tid };
-	struct accel_result r = { .status = ACCEL_ST_NONE };
-
-	if (op == ACCEL_FILL)
-		j.dst = o;
-	else
-		j.src = o;
-	if (accel_run(queue, &j, TIMEOUT_MS, &r))
-		return ACCEL_ST_NONE;
-	if (result)
-		*result = r.result;
-	return r.status;
-}
-
-static bool device_writes(void *at, size_t length, uint64_t value)
-{
-	return run(ACCEL_FILL, at, length, value, NULL) == ACCEL_ST_OK;
-}
-
-/* CRC of a range, which the device only reads */
-static bool device_crc(void *at, size_t length, uint64_t *crc)
-{
-	return run(ACCEL_CRC32C, at, length, 0, crc) == ACCEL_ST_OK;
-}
-
-static bool all(const uint64_t *p, size_t bytes, uint64_t value)
-{
-	for (size_t i = 0; i < bytes / 8; i++)
-		if (p[i] != value)
-			return false;
-	return true;
-}
-
-static void numbers(uint64_t *p, size_t bytes)
-{
-	for (size_t i = 0; i < bytes / 8; i++)
-		p[i] = i * 0x9e3779b97f4a7c15u;
-}
-
-static bool are_numbers(const uint64_t *p, size_t bytes)
-{
-	for (size_t i = 0; i < bytes / 8; i++)
-		if (p[i] != i * 0x9e3779b97f4a7c15u)
-			return false;
-	return true;
-}
-
-/* Fresh memory at an address of its own, granted as a whole */
-static void *granted(size_t size, int flags)
-{
-	static uintptr_t next = 0x500000000000;
-	struct ummu_seg_attr seg = { .e_bit = UMMU_EBIT_OFF };
-	void *p = mmap((void *)next, size, PROT_READ | PROT_WRITE,
-		       flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-
-	next += 1ul << 30;
-	if (p == MAP_FAILED || ummu_grant(tid, p, size, MAPT_PERM_ATOMIC_RW, &seg))
-		ksft_bail("memory for a test");
-	return p;
-}
-
-static void *private(size_t size)
-{
-	return granted(size, MAP_PRIVATE);
-}
-
 /* ---------------------------------------------------------------- life and bad input */
 
 static void test_open_close(uint32_t other_tid)
 {
-	struct accel_hmm_enable e = { .size = 4, .tid = tid };
+	struct accel_hmm_enable e = { .size = 4, .tid = lab.tid };
 	int fd = open("/dev/ummu_accel0", O_RDWR);
 
 	ksft_ret(range(fd, ACCEL_HMM_EVICT, (void *)PAGE, PAGE, 0, NULL), -ENOENT, "range without mirror");
 	ksft_ret(ioctl(fd, ACCEL_IOC_HMM_DISABLE), -ENOENT, "disable without mirror");
 	ksft_ret(ioctl(fd, ACCEL_IOC_HMM_ENABLE, &e), -EINVAL, "enable with a wrong size");
-	ksft_ret(enable(fd, tid, 1u << 7, NULL), -EINVAL, "enable with an unknown flag");
+	ksft_ret(enable(fd, lab.tid, 1u << 7, NULL), -EINVAL, "enable with an unknown flag");
 	ksft_ret(enable(fd, 0xfffff, 0, NULL), -EINVAL, "enable for a TID of nobody");
-	ksft_ret(enable(fd, tid, 0, NULL), -EBUSY, "enable for a TID that has a mirror");
+	ksft_ret(enable(fd, lab.tid, 0, NULL), -EBUSY, "enable for a TID that has a mirror");
 	ksft_ret(enable(fd, other_tid, 0, NULL), 0, "open_close: enable");
 	ksft_ret(enable(fd, other_tid, 0, NULL), -EBUSY, "a file owns one mirror");
 	ksft_ret(ioctl(fd, ACCEL_IOC_HMM_DISABLE), 0, "open_close: disable");
@@ -160,15 +56,15 @@ static void test_bad_ranges(void)
 {
 	char *p = private(2 * PAGE);
 
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, p + 8, PAGE, 0, NULL), -EINVAL, "unaligned address");
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, p, PAGE - 8, 0, NULL), -EINVAL, "unaligned length");
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, p, 0, 0, NULL), -EINVAL, "no length");
-	ksft_ret(range(mirror, 99, p, PAGE, 0, NULL), -EINVAL, "unknown operation");
-	ksft_ret(range(mirror, ACCEL_HMM_ADVISE, p, PAGE, 99, NULL), -EINVAL, "unknown advice");
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, p, PAGE, 1, NULL), -EINVAL, "argument where none belongs");
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, (void *)-PAGE, PAGE, 0, NULL), -EINVAL, "kernel address");
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, p, -PAGE, 0, NULL), -EINVAL, "overflow");
-	ksft_ret(range(mirror, ACCEL_HMM_PREFETCH, (void *)0x10000, PAGE, 0, NULL), -EFAULT, "nothing mapped");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, p + 8, PAGE, 0, NULL), -EINVAL, "unaligned address");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, p, PAGE - 8, 0, NULL), -EINVAL, "unaligned length");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, p, 0, 0, NULL), -EINVAL, "no length");
+	ksft_ret(range(lab.fd, 99, p, PAGE, 0, NULL), -EINVAL, "unknown operation");
+	ksft_ret(range(lab.fd, ACCEL_HMM_ADVISE, p, PAGE, 99, NULL), -EINVAL, "unknown advice");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, p, PAGE, 1, NULL), -EINVAL, "argument where none belongs");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, (void *)-PAGE, PAGE, 0, NULL), -EINVAL, "kernel address");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, p, -PAGE, 0, NULL), -EINVAL, "overflow");
+	ksft_ret(range(lab.fd, ACCEL_HMM_PREFETCH, (void *)0x10000, PAGE, 0, NULL), -EFAULT, "nothing mapped");
 }
 
 /* ---------------------------------------------------------------- mirror */
@@ -177,7 +73,7 @@ static void test_anon(void)
 {
 	uint64_t *p = private(PAGES * PAGE), crc;
 
-	range(mirror, ACCEL_HMM_ADVISE, p, PAGES * PAGE, ACCEL_ADVICE_PREFER_SYSTEM, NULL);
+	range(lab.fd, ACCEL_HMM_ADVISE, p, PAGES * PAGE, ACCEL_ADVICE_PREFER_SYSTEM, NULL);
 	ksft_ok(device_crc(p, PAGES * PAGE, &crc), "anon_read: never written");
 	ksft_ok(!(snap(p) & ACCEL_SNAP_WRITE), "anon_read: the device's read gave no page of its own");
 	numbers(p, PAGES * PAGE);
@@ -234,24 +130,24 @@ static void test_migrate(void)
 {
 	uint64_t *p = private(PAGES * PAGE), *never = private(PAGES * PAGE), moved, crc, again;
 
-	range(mirror, ACCEL_HMM_ADVISE, p, PAGES * PAGE, ACCEL_ADVICE_PREFER_SYSTEM, NULL);
+	range(lab.fd, ACCEL_HMM_ADVISE, p, PAGES * PAGE, ACCEL_ADVICE_PREFER_SYSTEM, NULL);
 	numbers(p, PAGES * PAGE);
 	device_crc(p, PAGES * PAGE, &crc);
-	ksft_ret(range(mirror, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, &moved), 0, "migrate: prefetch");
+	ksft_ret(range(lab.fd, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, &moved), 0, "migrate: prefetch");
 	ksft_ok(moved == PAGES, "migrate: %llu of %d pages moved", (unsigned long long)moved, PAGES);
 	ksft_ok(snap(p) & ACCEL_SNAP_LOCAL, "migrate: in device memory");
 	ksft_ok(device_crc(p, PAGES * PAGE, &again) && again == crc, "migrate: the device reads the same");
 	ksft_ok(are_numbers(p, PAGES * PAGE), "migrate_fault: the CPU reads the same");
-	if (mode == ACCEL_HMM_PRIVATE)
+	if (lab.mode == ACCEL_HMM_PRIVATE)
 		ksft_ok(!(snap(p) & ACCEL_SNAP_LOCAL), "migrate_fault: back in system memory");
-	range(mirror, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
+	range(lab.fd, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
 	ksft_ok(device_writes(p, PAGES * PAGE, 11) && all(p, PAGES * PAGE, 11), "migrate: written on the device");
-	range(mirror, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
-	ksft_ret(range(mirror, ACCEL_HMM_EVICT, p, PAGES * PAGE, 0, &moved), 0, "migrate: evict");
+	range(lab.fd, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
+	ksft_ret(range(lab.fd, ACCEL_HMM_EVICT, p, PAGES * PAGE, 0, &moved), 0, "migrate: evict");
 	ksft_ok(moved == PAGES && all(p, PAGES * PAGE, 11), "migrate: all came back");
-	range(mirror, ACCEL_HMM_PREFETCH, never, PAGES * PAGE, 0, &moved);
+	range(lab.fd, ACCEL_HMM_PREFETCH, never, PAGES * PAGE, 0, &moved);
 	ksft_ok(moved == PAGES && all(never, PAGES * PAGE, 0), "migrate: never written, zero on the device");
-	range(mirror, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
+	range(lab.fd, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
 	ksft_ret(munmap(p, PAGES * PAGE), 0, "migrate_release: unmapped in device memory");
 }
 
@@ -262,7 +158,7 @@ static void test_migrate_multiple(void)
 	for (int i = 0; i < 8; i++) {
 		numbers(p, 2 * HUGE);
 		device_crc(p, 2 * HUGE, &crc);
-		range(mirror, ACCEL_HMM_PREFETCH, p, 2 * HUGE, 0, &moved);
+		range(lab.fd, ACCEL_HMM_PREFETCH, p, 2 * HUGE, 0, &moved);
 		if (moved < 1000 || !device_crc(p, 2 * HUGE, &again) || again != crc ||
 		    !are_numbers(p, 2 * HUGE))
 			break;
@@ -282,7 +178,7 @@ static void test_oversubscribe(size_t vram)
 
 	for (i = 0; i < size / 8; i += PAGE / 8)
 		p[i] = i;
-	ksft_ret(range(mirror, ACCEL_HMM_PREFETCH, p, size, 0, NULL), 0, "oversubscribed: prefetch of twice the memory");
+	ksft_ret(range(lab.fd, ACCEL_HMM_PREFETCH, p, size, 0, NULL), 0, "oversubscribed: prefetch of twice the memory");
 	for (i = 0; i < size / 8; i += PAGE / 8)
 		right &= p[i] == i;
 	ksft_ok(right, "oversubscribed: data right");
@@ -297,7 +193,7 @@ static void test_cow_in_device(void)
 
 	numbers(p, PAGES * PAGE);
 	p[0] = 0;
-	range(mirror, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
+	range(lab.fd, ACCEL_HMM_PREFETCH, p, PAGES * PAGE, 0, NULL);
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
@@ -315,14 +211,14 @@ static void test_automatic(void)
 	uint64_t *p = private(HUGE), crc, before = stats().pages_to_device;
 
 	numbers(p, HUGE);
-	range(mirror, ACCEL_HMM_ADVISE, p, HUGE, ACCEL_ADVICE_PREFER_SYSTEM, NULL);
+	range(lab.fd, ACCEL_HMM_ADVISE, p, HUGE, ACCEL_ADVICE_PREFER_SYSTEM, NULL);
 	device_crc(p, HUGE, &crc);
 	ksft_ok(stats().pages_to_device == before, "advice: prefer system, nothing moves");
-	range(mirror, ACCEL_HMM_ADVISE, p, HUGE, ACCEL_ADVICE_PREFER_DEVICE, NULL);
+	range(lab.fd, ACCEL_HMM_ADVISE, p, HUGE, ACCEL_ADVICE_PREFER_DEVICE, NULL);
 	device_crc(p, HUGE, &crc);
 	ksft_ok(stats().pages_to_device >= before + 512, "advice: prefer device, moves at the first touch");
 	ksft_ok(are_numbers(p, HUGE), "advice: data right");
-	range(mirror, ACCEL_HMM_ADVISE, p, HUGE, ACCEL_ADVICE_NORMAL, NULL);
+	range(lab.fd, ACCEL_HMM_ADVISE, p, HUGE, ACCEL_ADVICE_NORMAL, NULL);
 }
 
 static void test_gup(void)
@@ -331,7 +227,7 @@ static void test_gup(void)
 	struct iovec here = { &word, 8 }, there = { p, 8 };
 
 	p[0] = 77;
-	range(mirror, ACCEL_HMM_PREFETCH, p, PAGE, 0, NULL);
+	range(lab.fd, ACCEL_HMM_PREFETCH, p, PAGE, 0, NULL);
 	ksft_ok(process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 8 && word == 77,
 		"hmm_gup_test: another's look at a page in device memory");
 }
@@ -343,10 +239,10 @@ static void test_exclusive(void)
 	uint64_t *p = private(2 * PAGE), old, before = stats().exclusive_revoked;
 
 	p[0] = 1;
-	ksft_ret(range(mirror, ACCEL_HMM_EXCLUSIVE, p, PAGE, 0, NULL), 0, "exclusive");
+	ksft_ret(range(lab.fd, ACCEL_HMM_EXCLUSIVE, p, PAGE, 0, NULL), 0, "exclusive");
 	ksft_ok(run(ACCEL_ATOMIC, p, 8, 4, &old) == ACCEL_ST_OK && old == 1, "exclusive: the device adds");
 	ksft_ok(p[0] == 5 && stats().exclusive_revoked > before, "exclusive: the CPU's touch revokes");
-	range(mirror, ACCEL_HMM_EXCLUSIVE, p, PAGE, 0, NULL);
+	range(lab.fd, ACCEL_HMM_EXCLUSIVE, p, PAGE, 0, NULL);
 	mprotect(p, PAGE, PROT_READ);
 	ksft_ok(run(ACCEL_FILL, p, 8, 9, NULL) == ACCEL_ST_FAULT && p[0] == 5, "exclusive_mprotect");
 	mprotect(p, PAGE, PROT_READ | PROT_WRITE);
@@ -368,7 +264,7 @@ static void test_sums(void)
 
 	counter = private(PAGE);
 	*counter = 0;
-	range(mirror, ACCEL_HMM_ADVISE, counter, PAGE, ACCEL_ADVICE_ATOMIC, NULL);
+	range(lab.fd, ACCEL_HMM_ADVISE, counter, PAGE, ACCEL_ADVICE_ATOMIC, NULL);
 	pthread_create(&thread, NULL, adder, (void *)2000);
 	for (int i = 0; i < 200; i++) {
 		last = run(ACCEL_ATOMIC, counter, 8, 1, NULL);
@@ -386,14 +282,14 @@ static void test_registered(uint32_t other_tid)
 {
 	struct ummu_seg_attr seg = { .e_bit = UMMU_EBIT_OFF };
 	uint64_t *p = private(2 * PAGE);
-	uint32_t kept = tid;
+	uint32_t kept = lab.tid;
 	int fd = open("/dev/ummu_accel0", O_RDWR);
 
 	p[0] = p[PAGE / 8] = 1;
-	if (enable(fd, other_tid, ACCEL_HMM_REGISTERED, NULL) || accel_bind_tid(queue, other_tid) ||
+	if (enable(fd, other_tid, ACCEL_HMM_REGISTERED, NULL) || accel_bind_tid(lab.queue, other_tid) ||
 	    ummu_grant(other_tid, p, 2 * PAGE, MAPT_PERM_RW, &seg))
 		ksft_bail("a mirror of registered ranges");
-	tid = other_tid;
+	lab.tid = other_tid;
 	ksft_ok(run(ACCEL_CRC32C, p, 8, 0, NULL) == ACCEL_ST_FAULT, "registered: nothing is, refused");
 	ksft_ret(range(fd, ACCEL_HMM_MIRROR_RANGE, p, PAGE, 0, NULL), -EACCES, "registered: -EACCES");
 	ksft_ret(range(fd, ACCEL_HMM_REGISTER, p, PAGE, 0, NULL), 0, "registered: one page");
@@ -401,8 +297,8 @@ static void test_registered(uint32_t other_tid)
 	ksft_ok(run(ACCEL_CRC32C, p + PAGE / 8, 8, 0, NULL) == ACCEL_ST_FAULT, "registered: the next page is not");
 	ksft_ret(range(fd, ACCEL_HMM_UNREGISTER, p, PAGE, 0, NULL), 0, "registered: no more");
 	ksft_ok(run(ACCEL_CRC32C, p, 8, 0, NULL) == ACCEL_ST_FAULT, "registered: refused again");
-	tid = kept;
-	accel_unbind_tid(queue, other_tid);
+	lab.tid = kept;
+	accel_unbind_tid(lab.queue, other_tid);
 	close(fd);
 }
 
@@ -422,25 +318,14 @@ static void test_teardown(void)
 	ksft_ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "anon_teardown: killed with pages on the device");
 }
 
-static void set_up(void)
-{
-	struct ummu_tid_attr attr = { .mode = MAPT_MODE_TABLE };
-
-	if (ummu_allocate_tid(&attr, &tid) || accel_open(NULL, 0, &queue))
-		ksft_bail("TID and queue");
-	mirror = open("/dev/ummu_accel0", O_RDWR | O_CLOEXEC);
-	if (mirror < 0 || enable(mirror, tid, 0, &mode) || accel_bind_tid(queue, tid))
-		ksft_bail("mirror");
-}
-
 static int victim(void)
 {
 	uint64_t *p;
 
-	set_up();
+	lab_open(&lab, NULL, 0);
 	p = private(HUGE);
 	numbers(p, HUGE);
-	range(mirror, ACCEL_HMM_PREFETCH, p, HUGE, 0, NULL);
+	range(lab.fd, ACCEL_HMM_PREFETCH, p, HUGE, 0, NULL);
 	device_writes(p, HUGE, 1);
 	raise(SIGKILL);
 	return 1;
@@ -454,15 +339,15 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "victim"))
 		return victim();
-	set_up();
-	if (ummu_allocate_tid(&attr, &other) || accel_query(queue, &caps))
+	lab_open(&lab, NULL, 0);
+	if (ummu_allocate_tid(&attr, &other) || accel_query(lab.queue, &caps))
 		ksft_bail("second TID");
 	test_open_close(other);
 	test_bad_ranges();
 	test_anon();
 	test_anon_child();
 	test_anon_huge();
-	if (!ksft_ok(mode != ACCEL_HMM_MIRROR && caps.vram_size, "device memory"))
+	if (!ksft_ok(lab.mode != ACCEL_HMM_MIRROR && caps.vram_size, "device memory"))
 		return ksft_exit();
 	test_migrate();
 	test_migrate_multiple();
