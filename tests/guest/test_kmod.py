@@ -218,3 +218,14 @@ def test_memory_that_changes_under_the_device(vm: Vm, parameters: str) -> None:
     assert len(report.lines) > 25
     assert leftovers(vm) == before
     assert vm.kernel_reports == []
+
+
+def test_processes_that_end_inside_the_library(vm: Vm) -> None:
+    """exit() by main, by a thread's side and by a signal handler, while other threads grant."""
+    before = leftovers(vm)
+    result = vm.run([f"{PROGRAMS}/exit_test"], 120)
+    report = parse_tap(result.text)
+    assert report.problems == (), result.text
+    assert [line.name for line in report.failed] == []
+    assert leftovers(vm) == before
+    assert vm.kernel_reports == []

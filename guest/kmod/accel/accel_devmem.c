@@ -51,6 +51,17 @@ void accel_vram_touch(struct accel_devmem *dm, struct page *page)
 	spin_unlock(&dm->lock);
 }
 
+/* Where the data goes when nobody in particular wants it back */
+void accel_vram_came_from(struct accel_devmem *dm, struct page *page, int nid)
+{
+	dm->nids[page_index(dm, page)] = nid;
+}
+
+int accel_vram_home(struct accel_devmem *dm, struct page *page)
+{
+	return dm->nids[page_index(dm, page)];
+}
+
 /* dm->lock held */
 static void take(struct accel_devmem *dm, struct accel_vram_block *b, unsigned int bit,
 		 bool pinned, struct page **page)
@@ -211,6 +222,36 @@ static void block_idle(struct accel_devmem *dm, unsigned int block)
 	spin_unlock(&dm->lock);
 }
 
+void accel_evictor_begin(struct accel_devmem *dm, struct accel_evictor *e)
+{
+	e->task = current;
+	spin_lock(&dm->lock);
+	list_add(&e->node, &dm->evictors);
+	spin_unlock(&dm->lock);
+}
+
+void accel_evictor_end(struct accel_devmem *dm, struct accel_evictor *e)
+{
+	spin_lock(&dm->lock);
+	list_del(&e->node);
+	spin_unlock(&dm->lock);
+}
+
+/* Does the caller, from within a notifier, make room? */
+bool accel_evicting(struct accel_devmem *dm)
+{
+	struct accel_evictor *e;
+	bool found = false;
+
+	if (!dm)
+		return false;
+	spin_lock(&dm->lock);
+	list_for_each_entry(e, &dm->evictors, node)
+		found |= e->task == current;
+	spin_unlock(&dm->lock);
+	return found;
+}
+
 static bool room(struct accel_devmem *dm, unsigned int n, bool whole)
 {
 	unsigned long free = 0;
@@ -286,6 +327,7 @@ static unsigned int compact_block(struct accel_devmem *dm, struct accel_move *mv
 		    !accel_vram_alloc(dm, 1, false, false, &mv->vram[i]))
 			continue;
 		zone_device_page_init(mv->vram[i]);
+		accel_vram_came_from(dm, mv->vram[i], accel_vram_home(dm, from));
 		mv->dst[i] = migrate_pfn(page_to_pfn(mv->vram[i]));
 		mv->from[mv->copies] = accel_vram_phys(dm, from);
 		mv->to[mv->copies++] = accel_vram_phys(dm, mv->vram[i]);
@@ -371,10 +413,13 @@ int accel_devmem_init(struct accel_dev *dev)
 	dm->nblocks = size / SZ_2M;
 	dm->free_pages = size / PAGE_SIZE;
 	spin_lock_init(&dm->lock);
+	INIT_LIST_HEAD(&dm->evictors);
 	INIT_DELAYED_WORK(&dm->defrag, defrag_work);
 	dm->blocks = kvcalloc(dm->nblocks, sizeof(*dm->blocks), GFP_KERNEL);
-	ret = dm->blocks ? pagemap_on(dm, size) : -ENOMEM;
+	dm->nids = kvcalloc(dm->free_pages, sizeof(*dm->nids), GFP_KERNEL);
+	ret = dm->blocks && dm->nids ? pagemap_on(dm, size) : -ENOMEM;
 	if (ret) {
+		kvfree(dm->nids);
 		kvfree(dm->blocks);
 		kfree(dm);
 		return ret;
@@ -411,6 +456,7 @@ void accel_devmem_exit(struct accel_dev *dev)
 	/* whole sections, more than was asked for */
 	if (dm->region)
 		release_mem_region(dm->region->start, resource_size(dm->region));
+	kvfree(dm->nids);
 	kvfree(dm->blocks);
 	kfree(dm);
 	dev->devmem = NULL;

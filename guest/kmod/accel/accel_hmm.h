@@ -94,13 +94,21 @@ struct accel_devmem {
 
 	spinlock_t lock;		/* blocks, clock, totals */
 	struct accel_vram_block *blocks;
+	s16 *nids;			/* of each page: the node its data came from */
 	unsigned long free_pages;
 	u64 clock;
 	u64 evicted;
+	struct list_head evictors;
 	u64 defrag_moved;
 	u64 defrag_blocks;
 
 	struct delayed_work defrag;
+};
+
+/* A task that makes room: mirrors tell its invalidations from others by it */
+struct accel_evictor {
+	struct list_head node;
+	struct task_struct *task;
 };
 
 struct accel_dma {
@@ -114,6 +122,14 @@ struct accel_dma {
 	bool failed;		/* a job never came back: the queue is not used again */
 	u64 bytes;
 };
+
+/* A page made exclusive a moment ago; two that share a slot do no harm */
+struct accel_hold {
+	u64 addr;
+	u64 until;		/* ktime_get_ns() */
+};
+
+#define ACCEL_HOLDS	16
 
 struct accel_hmm {
 	struct kref ref;
@@ -131,6 +147,7 @@ struct accel_hmm {
 	struct maple_tree regions;
 	struct maple_tree advice;
 	struct xarray chunks;		/* chunk number -> touches and guard, see policy */
+	struct accel_hold holds[ACCEL_HOLDS];
 	atomic64_t n[HMM_COUNTERS];
 };
 
@@ -200,6 +217,11 @@ bool accel_vram_alloc(struct accel_devmem *dm, unsigned int n, bool whole, bool 
 void accel_vram_release(struct accel_devmem *dm, struct page **pages, unsigned int n);
 bool accel_vram_make_room(struct accel_devmem *dm, unsigned int n, bool whole);
 void accel_vram_touch(struct accel_devmem *dm, struct page *page);
+void accel_vram_came_from(struct accel_devmem *dm, struct page *page, int nid);
+int accel_vram_home(struct accel_devmem *dm, struct page *page);
+void accel_evictor_begin(struct accel_devmem *dm, struct accel_evictor *e);
+void accel_evictor_end(struct accel_devmem *dm, struct accel_evictor *e);
+bool accel_evicting(struct accel_devmem *dm);
 bool accel_vram_owns(struct accel_devmem *dm, struct page *page);
 phys_addr_t accel_vram_phys(struct accel_devmem *dm, struct page *page);
 phys_addr_t accel_page_phys(struct accel_devmem *dm, struct page *page);
@@ -215,6 +237,7 @@ u64 accel_param_cow_threshold(void);
 u64 accel_param_window(void);
 unsigned int accel_param_touches(void);
 unsigned int accel_param_pingpong_ms(void);
+unsigned int accel_param_hold_us(void);
 unsigned int accel_param_defrag_ms(void);
 enum accel_hmm_mode accel_param_mode(void);
 

@@ -45,6 +45,7 @@ static void pair_device(struct accel_devmem *dm, struct accel_move *mv, struct v
 			continue;
 		zone_device_page_init(mv->vram[i]);
 		to = accel_vram_phys(dm, mv->vram[i]);
+		accel_vram_came_from(dm, mv->vram[i], from ? page_to_nid(from) : numa_mem_id());
 		mv->dst[i] = migrate_pfn(page_to_pfn(mv->vram[i]));
 		if ((mv->src[i] & MIGRATE_PFN_WRITE) || (!from && writable))
 			mv->dst[i] |= MIGRATE_PFN_WRITE;
@@ -106,7 +107,10 @@ static int chunk_to_device(struct accel_hmm *h, struct vm_area_struct *vma, u64 
 	return ret ?: (int)moved;
 }
 
-/* Copies of what was collected on pages of system memory, near to where the process runs */
+/*
+ * Pair what was collected with pages of system memory: where the process runs
+ * or its policy says, or, for an eviction, on the node that the data came from.
+ */
 static void pair_system(struct accel_devmem *dm, struct accel_move *mv, struct vm_area_struct *vma,
 			u64 start, unsigned int n)
 {
@@ -120,7 +124,8 @@ static void pair_system(struct accel_devmem *dm, struct accel_move *mv, struct v
 			continue;
 		to = vma ? alloc_page_vma(GFP_HIGHUSER_MOVABLE | __GFP_NOWARN, vma,
 					  start + i * PAGE_SIZE) :
-			   alloc_page(GFP_HIGHUSER_MOVABLE | __GFP_NOWARN);
+			   alloc_pages_node(accel_vram_home(dm, from),
+					    GFP_HIGHUSER_MOVABLE | __GFP_NOWARN, 0);
 		if (!to)
 			continue;
 		lock_page(to);
@@ -239,12 +244,15 @@ unsigned int accel_evict_block(struct accel_devmem *dm, unsigned int block)
 {
 	unsigned long first = dm->first_pfn + block * VRAM_BLOCK_PAGES;
 	struct accel_move *mv = kvzalloc(sizeof(*mv), GFP_KERNEL);
+	struct accel_evictor me;
 	unsigned int moved;
 	int ret;
 
 	if (!mv)
 		return 0;
+	accel_evictor_begin(dm, &me);
 	migrate_device_range(mv->src, first, VRAM_BLOCK_PAGES);
+	accel_evictor_end(dm, &me);
 	pair_system(dm, mv, NULL, 0, VRAM_BLOCK_PAGES);
 	/* A device that has gone takes its data along; the pages come home empty */
 	ret = accel_dma_run(dm->dev->dma, mv);

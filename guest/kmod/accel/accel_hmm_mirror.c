@@ -33,6 +33,28 @@ struct mirror_walk {
 	unsigned long pfns[VRAM_BLOCK_PAGES];
 };
 
+static struct accel_hold *hold_of(struct accel_hmm *h, u64 addr)
+{
+	return &h->holds[(addr >> PAGE_SHIFT) % ACCEL_HOLDS];
+}
+
+/*
+ * Without a moment to itself a device never gets its atomic done: CPUs and
+ * other devices take the page away between the answer to its fault and its
+ * next try, and it takes it away from them in the same way.
+ */
+static void wait_for_hold(struct accel_hmm *h, u64 addr)
+{
+	struct accel_hold *hold = hold_of(h, addr);
+	u64 now = ktime_get_ns(), until = READ_ONCE(hold->until);
+	unsigned int us;
+
+	if (READ_ONCE(hold->addr) != addr || until <= now)
+		return;
+	us = min_t(u64, div_u64(until - now, NSEC_PER_USEC) + 1, accel_param_hold_us());
+	usleep_range(us, us + 100);
+}
+
 static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 		       unsigned long seq)
 {
@@ -42,11 +64,20 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 	/* our own request for exclusive access */
 	if (range->event == MMU_NOTIFY_EXCLUSIVE && range->owner == h)
 		return true;
+	if (range->event == MMU_NOTIFY_EXCLUSIVE && mmu_notifier_range_blockable(range))
+		wait_for_hold(h, range->start);
 	if (mmu_notifier_range_blockable(range))
 		mutex_lock(&h->lock);
 	else if (!mutex_trylock(&h->lock))
 		return false;
-	mmu_interval_set_seq(mni, seq);
+	/*
+	 * A page that is the CPU's again is still the same page, and who takes it
+	 * anew has it locked: no reason to begin again, which would revoke it again.
+	 */
+	if (range->event != MMU_NOTIFY_EXCLUSIVE || range->owner)
+		mmu_interval_set_seq(mni, seq);
+	if (accel_evicting(h->dev->devmem))
+		accel_hmm_count(h, HMM_EVICTIONS, (range->end - range->start) >> PAGE_SHIFT);
 	if (ummu_svm_unmap(h->svm, range->start, range->end)) {
 		accel_hmm_count(h, HMM_INVALIDATIONS, 1);
 		if (range->event == MMU_NOTIFY_EXCLUSIVE)
@@ -315,6 +346,7 @@ int accel_hmm_map(struct accel_hmm *h, u64 addr, u64 start, u64 end, bool write)
 
 static int exclusive_try(struct accel_hmm *h, u64 addr)
 {
+	struct accel_hold *hold = hold_of(h, addr);
 	struct vm_area_struct *vma;
 	struct page *page = NULL;
 	unsigned long seq;
@@ -341,6 +373,10 @@ static int exclusive_try(struct accel_hmm *h, u64 addr)
 		ret = -EBUSY;
 	else
 		ret = ummu_svm_map(h->svm, addr, page_to_phys(page), true);
+	if (!ret) {
+		WRITE_ONCE(hold->addr, addr);
+		WRITE_ONCE(hold->until, ktime_get_ns() + accel_param_hold_us() * NSEC_PER_USEC);
+	}
 	mutex_unlock(&h->lock);
 	unlock_page(page);
 	put_page(page);

@@ -36,6 +36,11 @@ module_param(pingpong_ms, uint, 0644);
 MODULE_PARM_DESC(pingpong_ms,
 		 "a chunk that the CPU took back stays for so long, doubled each time, 0: no guard (100)");
 
+static uint exclusive_hold_us = 1000;
+module_param(exclusive_hold_us, uint, 0644);
+MODULE_PARM_DESC(exclusive_hold_us,
+		 "a page made exclusive is the device's for so long at least, up to 10000 (1000)");
+
 static uint defrag_interval_ms = 10000;
 module_param(defrag_interval_ms, uint, 0644);
 MODULE_PARM_DESC(defrag_interval_ms, "between compactions of device memory, 0: never (10000)");
@@ -70,6 +75,11 @@ unsigned int accel_param_touches(void)
 unsigned int accel_param_pingpong_ms(void)
 {
 	return READ_ONCE(pingpong_ms);
+}
+
+unsigned int accel_param_hold_us(void)
+{
+	return min(READ_ONCE(exclusive_hold_us), 10000u);
 }
 
 unsigned int accel_param_defrag_ms(void)

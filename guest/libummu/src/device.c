@@ -46,7 +46,7 @@ __attribute__((constructor)) static void ummu_load(void)
 __attribute__((destructor)) static void ummu_unload(void)
 {
 	/* No FREE here: closing the node gives back every TID that is left. */
-	registry_for_each_at_exit(tid_release_memory);
+	registry_end_all(tid_release_memory);
 	if (device_fd >= 0)
 		ummu_sys.close(device_fd);
 	device_fd = -1;

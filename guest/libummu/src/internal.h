@@ -103,7 +103,7 @@ struct tid *registry_take(uint32_t tid);	/* unlink; with its lock held; ends in 
 void registry_lock_all(void);		/* fork: prepare */
 void registry_unlock_all(void);		/* fork: parent */
 void registry_forget_all(void);		/* fork: child; frees book-keeping only */
-void registry_for_each_at_exit(void (*fn)(struct tid *));
+void registry_end_all(void (*fn)(struct tid *));	/* at exit, each with its lock held */
 
 /* tid.c */
 void tid_release_memory(struct tid *t);	/* unmap blocks and queues, no ioctl but PLBI */

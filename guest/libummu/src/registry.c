@@ -2,12 +2,14 @@
 /* Which TIDs this process holds: two levels of 1024 pointers, made as needed. */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "internal.h"
 #include "sys.h"
 
 #define LEAF_BITS 10
 #define LEAF_SIZE (1u << LEAF_BITS)
+#define EXIT_WAIT_S 1
 
 static struct {
 	pthread_rwlock_t lock;
@@ -139,9 +141,35 @@ void registry_forget_all(void)
 	registry.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
 }
 
-void registry_for_each_at_exit(void (*fn)(struct tid *))
+/* exit() may come from a signal handler inside a call of ours: no wait without end. */
+static struct timespec exit_limit(void)
 {
-	pthread_rwlock_wrlock(&registry.lock);
-	for_each(fn);
+	struct timespec limit;
+
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += EXIT_WAIT_S;
+	return limit;
+}
+
+/*
+ * Other threads may be in the middle of calls; their next one finds no TID.
+ * What cannot be locked in time is left to the kernel, which frees all of it.
+ */
+void registry_end_all(void (*fn)(struct tid *))
+{
+	struct timespec limit = exit_limit();
+
+	if (pthread_rwlock_timedwrlock(&registry.lock, &limit))
+		return;
+	for (uint32_t i = 0; i < LEAF_SIZE; i++)
+		for (uint32_t k = 0; registry.leaf[i] && k < LEAF_SIZE; k++) {
+			struct tid *t = registry.leaf[i][k];
+
+			if (!t || pthread_mutex_timedlock(&t->lock, &limit))
+				continue;
+			t->dead = true;
+			fn(t);
+			pthread_mutex_unlock(&t->lock);
+		}
 	pthread_rwlock_unlock(&registry.lock);
 }

@@ -135,18 +135,18 @@ static inline bool are_numbers(const uint64_t *p, size_t bytes)
 /* An address that nobody else uses, a gigabyte long */
 static inline void *place(void)
 {
-	static uintptr_t next = 0x500000000000;
+	static uintptr_t last = 0x500000000000;
 
-	next += 1ul << 30;
-	return (void *)next;
+	return (void *)__atomic_add_fetch(&last, 1ul << 30, __ATOMIC_RELAXED);
 }
 
 static inline void grant_to(const struct lab *l, void *p, size_t size)
 {
 	struct ummu_seg_attr seg = { .e_bit = UMMU_EBIT_OFF };
 
-	if (ummu_grant(l->tid, p, size, MAPT_PERM_ATOMIC_RW, &seg))
-		ksft_bail("grant");
+	errno = -ummu_grant(l->tid, p, size, MAPT_PERM_ATOMIC_RW, &seg);
+	if (errno)
+		ksft_bail("grant of %zu bytes at %p", size, p);
 }
 
 /* Memory at an address of its own, granted as a whole */
