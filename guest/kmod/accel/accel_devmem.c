@@ -20,6 +20,10 @@
 #define BAR_VRAM	2
 #define EVICT_ROUNDS	4	/* per wish for room, times the number of blocks */
 
+/* All pools: data may have to come from another device's memory */
+LIST_HEAD(accel_devmems);
+DECLARE_RWSEM(accel_devmems_sem);
+
 static unsigned long page_index(struct accel_devmem *dm, struct page *page)
 {
 	return page_to_pfn(page) - dm->first_pfn;
@@ -426,6 +430,9 @@ int accel_devmem_init(struct accel_dev *dev)
 	}
 	dm->first_pfn = PHYS_PFN(dm->pgmap.range.start);
 	dev->devmem = dm;
+	down_write(&accel_devmems_sem);
+	list_add_tail(&dm->node, &accel_devmems);
+	up_write(&accel_devmems_sem);
 	schedule_delayed_work(&dm->defrag, msecs_to_jiffies(accel_param_defrag_ms() ?: 1000));
 	return 0;
 }
@@ -442,6 +449,9 @@ void accel_devmem_exit(struct accel_dev *dev)
 
 	if (!dm)
 		return;
+	down_write(&accel_devmems_sem);
+	list_del(&dm->node);
+	up_write(&accel_devmems_sem);
 	cancel_delayed_work_sync(&dm->defrag);
 	for (round = 0; !room(dm, dm->nblocks * VRAM_BLOCK_PAGES, false); round++) {
 		for (i = 0; i < dm->nblocks; i++)

@@ -25,6 +25,7 @@
  *  ummu_svm.lock      (ummu.ko) around accel_hmm_fault()
  *  mmap_lock          for reading
  *  page locks         only tried, while others are held
+ *  accel_devmems_sem  for reading, while pages of another device are fetched
  *  accel_dma.lock     one copy at a time per device
  *  accel_hmm.lock     "driver->update" of Documentation/mm/hmm.rst: entries of
  *                     the UMMU's table; taken by the notifier
@@ -86,6 +87,7 @@ struct accel_vram_block {
 
 struct accel_devmem {
 	struct accel_dev *dev;
+	struct list_head node;		/* accel_devmems */
 	struct dev_pagemap pgmap;
 	struct resource *region;	/* of private memory: addresses of no device */
 	phys_addr_t base;		/* BAR: what the device and the UMMU use */
@@ -200,6 +202,7 @@ struct accel_verdict {
 };
 
 u32 accel_hmm_advice(struct accel_hmm *h, u64 addr);
+void accel_hmm_like(struct accel_hmm *h, u64 addr, u64 *start, u64 *end);
 struct accel_verdict accel_hmm_touch(struct accel_hmm *h, u64 addr, bool write);
 void accel_hmm_returned(struct accel_hmm *h, u64 addr);
 
@@ -210,6 +213,8 @@ unsigned int accel_evict_block(struct accel_devmem *dm, unsigned int block);
 vm_fault_t accel_migrate_to_ram(struct vm_fault *vmf);
 
 /* accel_devmem.c */
+extern struct list_head accel_devmems;
+extern struct rw_semaphore accel_devmems_sem;
 int accel_devmem_init(struct accel_dev *dev);
 void accel_devmem_exit(struct accel_dev *dev);
 bool accel_vram_alloc(struct accel_devmem *dm, unsigned int n, bool whole, bool pinned,

@@ -175,6 +175,29 @@ static int range_to_system(struct accel_hmm *h, struct accel_devmem *dm, struct 
 	return ret ?: (int)moved;
 }
 
+/*
+ * What other devices have of it comes home first: no device reads private
+ * memory of another.  For them it is as if a CPU had taken it back.
+ */
+static void chunk_from_others(struct accel_hmm *h, struct vm_area_struct *vma, u64 start, u64 end,
+			      struct accel_move *mv)
+{
+	struct accel_devmem *dm;
+	struct accel_hmm *loser;
+
+	if (down_read_killable(&accel_devmems_sem))
+		return;
+	list_for_each_entry(dm, &accel_devmems, node) {
+		if (dm == h->dev->devmem || range_to_system(h, dm, vma, start, end, NULL, mv) <= 0)
+			continue;
+		loser = accel_hmm_find(dm->dev, h->mm);
+		if (loser)
+			accel_hmm_returned(loser, start);
+		accel_hmm_put(loser);
+	}
+	up_read(&accel_devmems_sem);
+}
+
 /* Call chunk_to_device() or range_to_system() for each piece of a range of a living process */
 static int move_pieces(struct accel_hmm *h, u64 start, u64 end, bool to_device, bool pinned,
 		       u64 *moved)
@@ -196,9 +219,12 @@ static int move_pieces(struct accel_hmm *h, u64 start, u64 end, bool to_device, 
 		vma = vma_lookup(h->mm, addr);
 		if (vma) {
 			stop = min_t(u64, stop, vma->vm_end);
-			ret = to_device ?
-			      chunk_to_device(h, vma, addr, stop, pinned, mv) :
-			      range_to_system(h, h->dev->devmem, vma, addr, stop, NULL, mv);
+			if (to_device) {
+				chunk_from_others(h, vma, addr, stop, mv);
+				ret = chunk_to_device(h, vma, addr, stop, pinned, mv);
+			} else {
+				ret = range_to_system(h, h->dev->devmem, vma, addr, stop, NULL, mv);
+			}
 		} else {
 			ret = -EFAULT;
 		}

@@ -432,9 +432,11 @@ int accel_hmm_fault(void *priv, u64 addr, bool write)
 	}
 	if (v.migrate) {
 		u64 chunk = accel_param_chunk(), start = ALIGN_DOWN(page, chunk);
+		u64 end = start + chunk;
 
 		/* whatever does not move is mirrored where it is */
-		accel_move_to_device(h, start, start + chunk, v.pinned, &moved);
+		accel_hmm_like(h, page, &start, &end);
+		accel_move_to_device(h, start, end, v.pinned, &moved);
 		window = chunk;
 	}
 	ret = accel_hmm_map(h, page, ALIGN_DOWN(page, window), ALIGN_DOWN(page, window) + window,

@@ -52,6 +52,20 @@ u32 accel_hmm_advice(struct accel_hmm *h, u64 addr)
 	return entry ? xa_to_value(entry) : ACCEL_ADVICE_NORMAL;
 }
 
+/* Cut [*start, *end) to what around @addr has the same advice: the rest is not asked to move */
+void accel_hmm_like(struct accel_hmm *h, u64 addr, u64 *start, u64 *end)
+{
+	MA_STATE(mas, &h->advice, addr >> PAGE_SHIFT, addr >> PAGE_SHIFT);
+
+	mas_lock(&mas);
+	mas_walk(&mas);
+	*start = max(*start, (u64)mas.index << PAGE_SHIFT);
+	/* the last extent ends with the index space */
+	if (mas.last < *end >> PAGE_SHIFT)
+		*end = ((u64)mas.last + 1) << PAGE_SHIFT;
+	mas_unlock(&mas);
+}
+
 /* Has the chunk been touched often enough, and is it not held; counts the touch */
 static bool chunk_ripe(struct accel_hmm *h, u64 addr, unsigned int threshold)
 {
