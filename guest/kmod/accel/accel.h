@@ -38,6 +38,13 @@
 struct eventfd_ctx;
 struct pci_dev;
 
+/* What a vector's handler is given: it must not ask the PCI layer, which takes a mutex */
+struct accel_vector {
+	struct accel_dev *dev;
+	unsigned int qid;
+	int irq;
+};
+
 struct accel_dev {
 	struct kref ref;
 	struct pci_dev *pdev;
@@ -61,6 +68,7 @@ struct accel_dev {
 
 	spinlock_t irq_lock;	/* slots, from the interrupt handler too */
 	struct accel_queue *slots[ACCEL_MAX_QUEUES];
+	struct accel_vector vectors[ACCEL_MAX_QUEUES];
 
 	/* memory management, accel_hmm.h; NULL where there is none */
 	struct accel_devmem *devmem;

@@ -35,23 +35,21 @@ void accel_dev_put(struct accel_dev *dev)
 
 static irqreturn_t accel_irq(int irq, void *data)
 {
-	struct accel_dev *dev = data;
-	int qid = irq - pci_irq_vector(dev->pdev, 0);
-	irqreturn_t ret = IRQ_NONE;
+	struct accel_vector *v = data;
+	struct accel_dev *dev = v->dev;
 
+	/* a message of a queue that has ended finds nobody */
 	spin_lock(&dev->irq_lock);
-	if (qid >= 0 && qid < ACCEL_MAX_QUEUES && dev->slots[qid]) {
-		accel_queue_notify(dev->slots[qid]);
-		ret = IRQ_HANDLED;
-	}
+	if (dev->slots[v->qid])
+		accel_queue_notify(dev->slots[v->qid]);
 	spin_unlock(&dev->irq_lock);
-	return ret;
+	return IRQ_HANDLED;
 }
 
 static void free_irqs(struct accel_dev *dev, unsigned int n)
 {
 	while (n--)
-		free_irq(pci_irq_vector(dev->pdev, n), dev);
+		free_irq(dev->vectors[n].irq, &dev->vectors[n]);
 	pci_free_irq_vectors(dev->pdev);
 }
 
@@ -64,7 +62,12 @@ static int request_irqs(struct accel_dev *dev)
 	if (ret < 0)
 		return ret;
 	for (i = 0; i < dev->queues; i++) {
-		ret = request_irq(pci_irq_vector(dev->pdev, i), accel_irq, 0, dev->name, dev);
+		struct accel_vector *v = &dev->vectors[i];
+
+		v->dev = dev;
+		v->qid = i;
+		v->irq = pci_irq_vector(dev->pdev, i);
+		ret = request_irq(v->irq, accel_irq, 0, dev->name, v);
 		if (ret) {
 			free_irqs(dev, i);
 			return ret;

@@ -155,7 +155,8 @@ irqreturn_t ummu_evtq_irq(int irq, void *data)
 		cond_resched();
 	}
 	evtq_overflow(u, pi);
-	return handled ? IRQ_HANDLED : IRQ_NONE;
+	/* a message whose event the run before took finds nothing */
+	return IRQ_HANDLED;
 }
 
 irqreturn_t ummu_glb_irq(int irq, void *data)
