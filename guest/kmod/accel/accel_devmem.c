@@ -24,6 +24,12 @@
 LIST_HEAD(accel_devmems);
 DECLARE_RWSEM(accel_devmems_sem);
 
+/* A hint: pages may come and go meanwhile */
+bool accel_vram_empty(struct accel_devmem *dm)
+{
+	return READ_ONCE(dm->free_pages) == dm->nblocks * VRAM_BLOCK_PAGES;
+}
+
 static unsigned long page_index(struct accel_devmem *dm, struct page *page)
 {
 	return page_to_pfn(page) - dm->first_pfn;

@@ -227,6 +227,7 @@ int accel_vram_home(struct accel_devmem *dm, struct page *page);
 void accel_evictor_begin(struct accel_devmem *dm, struct accel_evictor *e);
 void accel_evictor_end(struct accel_devmem *dm, struct accel_evictor *e);
 bool accel_evicting(struct accel_devmem *dm);
+bool accel_vram_empty(struct accel_devmem *dm);
 bool accel_vram_owns(struct accel_devmem *dm, struct page *page);
 phys_addr_t accel_vram_phys(struct accel_devmem *dm, struct page *page);
 phys_addr_t accel_page_phys(struct accel_devmem *dm, struct page *page);

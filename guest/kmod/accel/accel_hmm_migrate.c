@@ -188,7 +188,9 @@ static void chunk_from_others(struct accel_hmm *h, struct vm_area_struct *vma, u
 	if (down_read_killable(&accel_devmems_sem))
 		return;
 	list_for_each_entry(dm, &accel_devmems, node) {
-		if (dm == h->dev->devmem || range_to_system(h, dm, vma, start, end, NULL, mv) <= 0)
+		/* an empty pool is not worth a walk of the page table */
+		if (dm == h->dev->devmem || accel_vram_empty(dm) ||
+		    range_to_system(h, dm, vma, start, end, NULL, mv) <= 0)
 			continue;
 		loser = accel_hmm_find(dm->dev, h->mm);
 		if (loser)
