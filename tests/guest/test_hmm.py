@@ -23,11 +23,11 @@ echo 32M >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /d
 """
 
 
-def lab_vm(factory: VmFactory, mode: str, accels: int = 1, ummu: str = "", append: str = "") -> Vm:
-    """A VM whose accelerators' driver manages memory in ``mode``."""
+def lab_vm(factory: VmFactory, mode: str, accels: int = 1, ummu: str = "", append: str = "", knobs: str = "") -> Vm:
+    """A VM whose accelerators' driver manages memory in ``mode``, loaded with ``knobs``."""
     devices = (f"ummu,id=ummu0{ummu}", *ACCELS[:accels])
     vm = factory(devices=devices, cpus=2, append=append, memory_mib=320)
-    vm.run(f"rmmod ummu_accel && insmod {MODULES}/ummu_accel.ko hmm_mode={mode}", check=True)
+    vm.run(f"rmmod ummu_accel && insmod {MODULES}/ummu_accel.ko hmm_mode={mode} {knobs}", check=True)
     vm.run(SET_UP, check=True)
     return vm
 
@@ -48,6 +48,12 @@ def check_program(vm: Vm, *command: str, seconds: float = 240) -> None:
 def test_hmm_program(vm_factory: VmFactory, mode: str, program: str) -> None:
     """Cases of the kernel's hmm selftest and our own, with both kinds of device memory."""
     check_program(lab_vm(vm_factory, mode), program)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_hmm_knobs_and_troubleshooting(vm_factory: VmFactory, mode: str) -> None:
+    """Each parameter does, and each row of the troubleshooting page shows, what docs/hmm.md says."""
+    check_program(lab_vm(vm_factory, mode, knobs="defrag_interval_ms=0"), "hmm_knobs_test")
 
 
 @pytest.mark.parametrize("mode", MODES)

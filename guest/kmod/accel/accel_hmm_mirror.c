@@ -186,37 +186,55 @@ static int fill(struct mirror_walk *w)
 	return 0;
 }
 
+/* Under mmap_lock */
+static int look(struct mirror_walk *w, unsigned long seq, u64 start, u64 end, unsigned long flags)
+{
+	struct accel_hmm *h = w->h;
+	struct hmm_range range = {
+		.notifier = &h->mni,
+		.notifier_seq = seq,
+		.start = start,
+		.end = end,
+		.hmm_pfns = &w->pfns[(start - w->start) >> PAGE_SHIFT],
+		.default_flags = flags,
+		.dev_private_owner = h->dev->devmem,
+	};
+
+	memset(range.hmm_pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*range.hmm_pfns));
+	return hmm_range_fault(&range);
+}
+
+/* In our device memory and not to be written: shared with another process */
+static bool shared_vram(struct accel_hmm *h, unsigned long pfn)
+{
+	return (pfn & HMM_PFN_VALID) && !(pfn & HMM_PFN_WRITE) &&
+	       accel_vram_owns(h->dev->devmem, hmm_pfn_to_page(pfn));
+}
+
 /*
  * The wanted page, then what is there around it.  Not in one call: the kernel
  * faults everything behind a page that faults, as it does that page.
  */
 static int collect(struct mirror_walk *w, unsigned int want, unsigned long seq)
 {
-	struct accel_hmm *h = w->h;
-	struct hmm_range range = {
-		.notifier = &h->mni,
-		.notifier_seq = seq,
-		.start = w->addr,
-		.end = w->addr + PAGE_SIZE,
-		.hmm_pfns = &w->pfns[want],
-		.default_flags = HMM_PFN_REQ_FAULT | (w->write ? HMM_PFN_REQ_WRITE : 0),
-		.dev_private_owner = h->dev->devmem,
-	};
+	unsigned long flags = HMM_PFN_REQ_FAULT | (w->write ? HMM_PFN_REQ_WRITE : 0);
+	u64 next = w->addr + PAGE_SIZE;
 	int ret;
 
-	ret = mmap_read_lock_killable(h->mm);
+	ret = mmap_read_lock_killable(w->h->mm);
 	if (ret)
 		return ret;
-	ret = hmm_range_fault(&range);
-	if (!ret && w->end - w->start > PAGE_SIZE) {
-		range.start = w->start;
-		range.end = w->end;
-		range.hmm_pfns = w->pfns;
-		range.default_flags = 0;
-		memset(w->pfns, 0, ((w->end - w->start) >> PAGE_SHIFT) * sizeof(w->pfns[0]));
-		ret = hmm_range_fault(&range);
+	/* a shared page that the CPU can reach would be copied by the kernel, past break_cow() */
+	if (w->write && accel_param_mode() == ACCEL_HMM_COHERENT) {
+		ret = look(w, seq, w->addr, next, 0);
+		if (ret || shared_vram(w->h, w->pfns[want]))
+			goto out;
 	}
-	mmap_read_unlock(h->mm);
+	ret = look(w, seq, w->addr, next, flags);
+	if (!ret && w->end - w->start > PAGE_SIZE)
+		ret = look(w, seq, w->start, w->end, 0);
+out:
+	mmap_read_unlock(w->h->mm);
 	return ret;
 }
 
@@ -251,24 +269,63 @@ static int mirror_try(struct mirror_walk *w)
 
 /* ---------------------------------------------------------------- copy on write */
 
-static bool shared_vram(struct accel_hmm *h, unsigned long pfn)
+/* Pages around w->addr that lie in device memory and may not be written: [*first, *last] */
+static int shared_run(struct mirror_walk *w, u64 *first, u64 *last)
 {
-	return (pfn & HMM_PFN_VALID) && !(pfn & HMM_PFN_WRITE) &&
-	       accel_vram_owns(h->dev->devmem, hmm_pfn_to_page(pfn));
+	u64 block = ALIGN_DOWN(w->addr, SZ_2M), start = w->start, end = w->end;
+	struct accel_hmm *h = w->h;
+	struct vm_area_struct *vma;
+	unsigned int n, i, j;
+	int ret;
+
+	ret = mmap_read_lock_killable(h->mm);
+	if (ret)
+		return ret;
+	vma = vma_lookup(h->mm, w->addr);
+	ret = -EFAULT;
+	if (vma) {
+		/* not only where the fault maps: the knob speaks of the run as it is */
+		w->start = max_t(u64, block, vma->vm_start);
+		w->end = min_t(u64, block + SZ_2M, vma->vm_end);
+		ret = look(w, mmu_interval_read_begin(&h->mni), w->start, w->end, 0);
+	}
+	mmap_read_unlock(h->mm);
+	if (!ret) {
+		n = (w->end - w->start) >> PAGE_SHIFT;
+		i = (w->addr - w->start) >> PAGE_SHIFT;
+		j = i;
+		while (i && shared_vram(h, w->pfns[i - 1]))
+			i--;
+		while (j + 1 < n && shared_vram(h, w->pfns[j + 1]))
+			j++;
+		*first = w->start + i * PAGE_SIZE;
+		*last = w->start + j * PAGE_SIZE;
+	}
+	w->start = start;
+	w->end = end;
+	return ret;
 }
 
-/* Pages around w->addr that lie in device memory and may not be written: [*first, *last] */
-static void shared_run(struct mirror_walk *w, u64 *first, u64 *last)
+/*
+ * As if the CPU wrote.  Private memory is none to the CPU: the first fault only
+ * brings the page home, still shared, the second copies it.
+ */
+static int cpu_write(struct accel_hmm *h, u64 addr)
 {
-	unsigned int n = (w->end - w->start) >> PAGE_SHIFT;
-	unsigned int i = (w->addr - w->start) >> PAGE_SHIFT, j = i;
+	unsigned int faults = accel_param_mode() == ACCEL_HMM_PRIVATE ? 2 : 1;
+	bool unlocked;
+	int ret = 0;
 
-	while (i && shared_vram(w->h, w->pfns[i - 1]))
-		i--;
-	while (j + 1 < n && shared_vram(w->h, w->pfns[j + 1]))
-		j++;
-	*first = w->start + i * PAGE_SIZE;
-	*last = w->start + j * PAGE_SIZE;
+	while (faults-- && !ret) {
+		ret = mmap_read_lock_killable(h->mm);
+		if (ret)
+			break;
+		unlocked = false;
+		ret = fixup_user_fault(h->mm, addr, FAULT_FLAG_WRITE | FAULT_FLAG_REMOTE,
+				       &unlocked);
+		mmap_read_unlock(h->mm);
+	}
+	return ret;
 }
 
 /*
@@ -280,23 +337,19 @@ static int break_cow(struct mirror_walk *w)
 {
 	struct accel_hmm *h = w->h;
 	u64 first, last, addr, moved = 0;
-	bool all, unlocked;
-	int ret = 0;
+	bool all;
+	int ret;
 
-	shared_run(w, &first, &last);
+	ret = shared_run(w, &first, &last);
+	if (ret)
+		return ret;
 	all = last + PAGE_SIZE - first >= accel_param_cow_threshold();
 	if (!all) {
 		first = w->addr;
 		last = w->addr;
 	}
 	for (addr = first; addr <= last && !ret; addr += PAGE_SIZE) {
-		ret = mmap_read_lock_killable(h->mm);
-		if (ret)
-			break;
-		unlocked = false;
-		ret = fixup_user_fault(h->mm, addr, FAULT_FLAG_WRITE | FAULT_FLAG_REMOTE,
-				       &unlocked);
-		mmap_read_unlock(h->mm);
+		ret = cpu_write(h, addr);
 		if (!ret)
 			accel_hmm_count(h, all ? HMM_COW_MIGRATED : HMM_COW_COPIED, 1);
 	}
