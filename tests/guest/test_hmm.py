@@ -23,7 +23,9 @@ echo 32M >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /d
 """
 
 
-def lab_vm(factory: VmFactory, mode: str, accels: int = 1, ummu: str = "", append: str = "", knobs: str = "") -> Vm:
+def lab_vm(
+    factory: VmFactory, mode: str, accels: int = 1, ummu: str = "", append: str = "", knobs: str = ""
+) -> Vm:
     """A VM whose accelerators' driver manages memory in ``mode``, loaded with ``knobs``."""
     devices = (f"ummu,id=ummu0{ummu}", *ACCELS[:accels])
     vm = factory(devices=devices, cpus=2, append=append, memory_mib=320)
